@@ -1,0 +1,2 @@
+//! The frit command.
+fn main() {}

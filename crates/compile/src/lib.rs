@@ -1,0 +1,1 @@
+//! The compiler of Frit: graph to schedule.
