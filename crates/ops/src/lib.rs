@@ -6,6 +6,7 @@
 mod util;
 
 pub mod cases;
+pub mod interpret;
 
 use frit_ir::{OpDef, Registry};
 
