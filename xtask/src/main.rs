@@ -1,2 +1,78 @@
-//! Project chores.
-fn main() {}
+//! Project chores: `cargo xtask COMMAND`. Run without a command for the list.
+
+mod docs;
+mod fetch;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// A chore: name, what it does, and the function. An error message ends the program with status 1.
+type Chore = (&'static str, &'static str, fn(&[String]) -> Result<(), String>);
+
+const CHORES: &[Chore] = &[
+    ("fetch", "fetch the models and vectors that the tests read into target/models", fetch::run),
+    ("test", "fetch, then run every test", test),
+    ("tidy", "check the habits that no compiler checks", tidy::run),
+    ("docs", "regenerate the tables in README and docs (--check: only compare)", docs::run),
+    ("examples", "run every example of the frit crate on the real model", examples),
+    ("bless", "rewrite the expected results of the text goldens", bless),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some((_, _, run)) = args.first().and_then(|a| CHORES.iter().find(|(n, ..)| n == a)) else {
+        for (name, what, _) in CHORES {
+            eprintln!("cargo xtask {name:10} {what}");
+        }
+        return ExitCode::from(2);
+    };
+    match run(&args[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask {}: {why}", args[0]);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// Runs a program in the workspace's folder.
+fn sh(program: &str, args: &[&str]) -> Result<(), String> {
+    let status = Command::new(program).args(args).current_dir(root()).status();
+    match status {
+        Ok(s) if s.success() => Ok(()),
+        Ok(s) => Err(format!("`{program} {}` ended with {s}", args.join(" "))),
+        Err(e) => Err(format!("cannot start `{program}`: {e}")),
+    }
+}
+
+fn test(_: &[String]) -> Result<(), String> {
+    fetch::run(&[])?;
+    sh("cargo", &["test", "--workspace"])
+}
+
+fn bless(_: &[String]) -> Result<(), String> {
+    sh("cargo", &["run", "--quiet", "-p", "frit-compile", "--example", "bless"])
+}
+
+fn examples(_: &[String]) -> Result<(), String> {
+    fetch::run(&[])?;
+    let folder = root().join("crates/frit/examples");
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .map_err(|e| format!("{}: {e}", folder.display()))?
+        .filter_map(|f| f.ok()?.path().file_stem()?.to_str().map(str::to_owned))
+        .collect();
+    names.sort();
+    for n in &names {
+        let model = root().join(fetch::SMOLLM2);
+        let model = model.to_string_lossy();
+        println!("-- example {n}");
+        sh("cargo", &["run", "--release", "--quiet", "-p", "frit", "--example", n, "--", &model])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! One level below models: compiling a graph of your own and running it by name.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use frit_compile::Report;
+use frit_cpu::executor::{Executable, Session as CpuSession, WeightData};
+use frit_cpu::isa::Isa;
+use frit_cpu::pool::Pool;
+use frit_ir::schedule::Port;
+use frit_ir::{DType, Dim, Graph, Tensor};
+
+use crate::error::{Error, Result};
+use crate::view::TensorView;
+
+pub use frit_compile::{Activations, Precision};
+
+/// How a graph is compiled. Start from `CompileOptions::default()` and set what differs.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CompileOptions {
+    /// Threads of the pool; `None` shares one pool of all processors between every model of the process.
+    pub threads: Option<usize>,
+    /// How matmuls with quantized weights read their activations.
+    pub activations: Activations,
+    /// Precision of intermediate values.
+    pub precision: Precision,
+    /// Leave the graph as it is written: no fusion. For comparison; slower.
+    pub unfused: bool,
+}
+
+impl CompileOptions {
+    /// With a pool of its own of `n` threads.
+    pub fn threads(mut self, n: usize) -> Self {
+        self.threads = Some(n);
+        self
+    }
+
+    /// With this activation mode.
+    pub fn activations(mut self, a: Activations) -> Self {
+        self.activations = a;
+        self
+    }
+
+    /// With this precision.
+    pub fn precision(mut self, p: Precision) -> Self {
+        self.precision = p;
+        self
+    }
+
+    /// Without fusion.
+    pub fn unfused(mut self, yes: bool) -> Self {
+        self.unfused = yes;
+        self
+    }
+}
+
+/// Weights by name: tensors of yours, or bytes that stay where they are (a mapped file).
+#[derive(Clone, Default)]
+pub struct Weights {
+    map: HashMap<String, (DType, WeightData)>,
+}
+
+struct TensorBytes(Tensor);
+
+impl AsRef<[u8]> for TensorBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl Weights {
+    /// No weights.
+    pub fn new() -> Weights {
+        Weights::default()
+    }
+
+    /// Adds a tensor under `name`; a later one of the same name replaces it.
+    pub fn insert(&mut self, name: impl Into<String>, tensor: Tensor) {
+        self.insert_bytes(name, tensor.dtype(), Arc::new(TensorBytes(tensor)));
+    }
+
+    /// Adds bytes of type `dtype` under `name` without copying them.
+    pub fn insert_bytes(&mut self, name: impl Into<String>, dtype: DType, data: WeightData) {
+        self.map.insert(name.into(), (dtype, data));
+    }
+}
+
+impl<S: Into<String>> FromIterator<(S, Tensor)> for Weights {
+    fn from_iter<I: IntoIterator<Item = (S, Tensor)>>(iter: I) -> Weights {
+        let mut w = Weights::new();
+        for (n, t) in iter {
+            w.insert(n, t);
+        }
+        w
+    }
+}
+
+/// The pool that models share unless they ask for their own.
+fn shared_pool() -> Result<Arc<Pool>> {
+    static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
+    if let Some(p) = POOL.get() {
+        return Ok(p.clone());
+    }
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let pool = Arc::new(Pool::new(threads)?);
+    Ok(POOL.get_or_init(|| pool).clone())
+}
+
+/// Compiles `graph` for this machine and loads `weights`, one for each parameter of the graph.
+///
+/// # Errors
+/// [`Error::Name`] for a parameter that is not given or a weight that the graph does not have, [`Error::Shape`] for one of
+/// another size, [`Error::Value`] for one of another type, [`Error::Unsupported`] for what cannot be compiled.
+pub fn compile(graph: &Graph, weights: Weights, options: &CompileOptions) -> Result<Compiled> {
+    let pool = match options.threads {
+        Some(n) => Arc::new(Pool::new(n)?),
+        None => shared_pool()?,
+    };
+    check_weights(graph, &weights)?;
+    let target = frit_cpu::target::target(pool.threads());
+    let mut o = frit_compile::CompileOptions::default();
+    o.fuse = !options.unfused;
+    o.activations = options.activations;
+    o.precision = options.precision.clone();
+    let compiled = frit_compile::compile(graph, &frit_ops::registry(), &target, &o)?;
+    let mut get = |name: &str| weights.map.get(name).map(|(_, d)| d.clone());
+    let exe = Executable::load(compiled.schedule, &mut get, pool, Isa::detect())?;
+    Ok(Compiled { inner: Arc::new(Inner { exe, report: compiled.report }) })
+}
+
+fn check_weights(graph: &Graph, weights: &Weights) -> Result<()> {
+    let params: HashMap<&str, DType> = graph
+        .sourced(|s| matches!(s, frit_ir::graph::Source::Param))
+        .map(|v| (&*graph.value(v).name, graph.ty(v).dtype))
+        .collect();
+    for (name, (have, _)) in &weights.map {
+        match params.get(name.as_str()) {
+            None => return Err(Error::name(format!("the graph has no parameter `{name}`"))),
+            Some(want) if want != have => {
+                return Err(Error::value(format!("parameter `{name}` is {want}, got {have}")));
+            }
+            Some(_) => {}
+        }
+    }
+    match params.keys().find(|p| !weights.map.contains_key(**p)) {
+        Some(p) => Err(Error::name(format!("the parameter `{p}` was never set"))),
+        None => Ok(()),
+    }
+}
+
+struct Inner {
+    exe: Arc<Executable>,
+    report: Report,
+}
+
+/// A compiled graph with its weights: cheap to clone, shared between threads.
+#[derive(Clone)]
+pub struct Compiled {
+    inner: Arc<Inner>,
+}
+
+impl Compiled {
+    /// A new session: its own state, arena, inputs and outputs.
+    ///
+    /// # Errors
+    /// No memory; a state whose extents depend on a symbol (use [`Compiled::session_with`]).
+    pub fn session(&self) -> Result<Session> {
+        self.session_with(&[])
+    }
+
+    /// A new session in which the symbols `fixed` keep these values.
+    ///
+    /// # Errors
+    /// A symbol that is unknown or out of range; no memory.
+    pub fn session_with(&self, fixed: &[(&str, i64)]) -> Result<Session> {
+        Ok(Session { inner: CpuSession::new(&self.inner.exe, fixed)? })
+    }
+
+    /// The schedule, its placement and its memory plan as data.
+    pub fn report(&self) -> &Report {
+        &self.inner.report
+    }
+
+    /// The executable beneath.
+    pub(crate) fn executable(&self) -> &Arc<Executable> {
+        &self.inner.exe
+    }
+}
+
+/// One user of a [`Compiled`] graph.
+pub struct Session {
+    inner: CpuSession,
+}
+
+impl Session {
+    /// Runs the graph on `inputs` by name, every input of the graph once. Symbols take their values from the extents.
+    ///
+    /// # Errors
+    /// [`Error::Name`] for an input that is unknown, missing or given twice, [`Error::Value`] for a wrong type,
+    /// [`Error::Shape`] for extents that do not fit, [`Error::Device`] when a kernel fails.
+    pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Outputs<'_>> {
+        let exe = self.inner.executable().clone();
+        let ports = &exe.schedule().inputs;
+        for (i, (name, _)) in inputs.iter().enumerate() {
+            if inputs[..i].iter().any(|(n, _)| n == name) {
+                return Err(Error::name(format!("the input `{name}` is given twice")));
+            }
+            if !ports.iter().any(|p| p.name == *name) {
+                let known = ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+                return Err(Error::name(format!("there is no input `{name}`; there are: {known}")));
+            }
+        }
+        let given = |p: &Port| inputs.iter().find(|(n, _)| *n == p.name).map(|(_, t)| *t);
+        for p in ports {
+            let t = given(p).ok_or_else(|| Error::name(format!("the input `{}` was not given", p.name)))?;
+            self.bind(&exe, p, t)?;
+        }
+        for (slot, p) in ports.iter().enumerate() {
+            if let Some(t) = given(p) {
+                self.inner.set_input(slot, t.bytes())?;
+            }
+        }
+        self.inner.run()?;
+        Ok(Outputs { session: &self.inner })
+    }
+
+    /// Sets the symbol `name`, for graphs whose inputs do not determine it.
+    ///
+    /// # Errors
+    /// No such symbol; another value was fixed for the session.
+    pub fn set_size(&mut self, name: &str, value: i64) -> Result<()> {
+        let slot = self.inner.executable().symbol(name)?;
+        Ok(self.inner.set_size(slot, value)?)
+    }
+
+    /// Checks `t` against the port and takes the values of plain symbols from its extents.
+    fn bind(&mut self, exe: &Executable, p: &Port, t: &Tensor) -> Result<()> {
+        if t.dtype() != p.ty.dtype {
+            return Err(Error::value(format!("input `{}` takes {}, got {}", p.name, p.ty.dtype, t.dtype())));
+        }
+        let fits = t.shape().len() == p.ty.rank();
+        let wrong = || Error::shape(format!("input `{}` takes {}, got {:?}", p.name, p.ty, t.shape()));
+        if !fits {
+            return Err(wrong());
+        }
+        for (d, n) in p.ty.shape.iter().zip(t.shape()) {
+            match (d.as_const(), symbol_of(d)) {
+                (Some(want), _) if want != *n as i64 => return Err(wrong()),
+                (None, Some(name)) => self.inner.set_size(exe.symbol(name)?, *n as i64)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of the symbol that `d` is, if it is just that.
+fn symbol_of(d: &Dim) -> Option<&str> {
+    match d.terms() {
+        [(m, 1)] => match m.as_slice() {
+            [frit_ir::dim::Atom::Sym(s)] => Some(s.name()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The outputs of a run, in the session's own memory.
+pub struct Outputs<'a> {
+    session: &'a CpuSession,
+}
+
+impl<'a> Outputs<'a> {
+    /// The output called `name`.
+    ///
+    /// # Errors
+    /// [`Error::Name`] when there is none.
+    pub fn get(&self, name: &str) -> Result<TensorView<'a>> {
+        let session = self.session;
+        let ports = &session.executable().schedule().outputs;
+        let slot = ports.iter().position(|p| p.name == name).ok_or_else(|| {
+            let known = ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+            Error::name(format!("there is no output `{name}`; there are: {known}"))
+        })?;
+        let p = &ports[slot];
+        Ok(TensorView::new(&p.name, p.ty.dtype, session.output_dims(slot).collect(), session.output(slot)))
+    }
+}

@@ -1,0 +1,64 @@
+//! Read access to the outputs of a run.
+
+use frit_ir::DType;
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+
+/// A type whose values a [`TensorView`] can be read as.
+pub trait Element: bytemuck::AnyBitPattern {
+    /// Its element type.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($t:ty, $d:ident;)*) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
+}
+
+elements! {
+    f64, F64; f32, F32; half::f16, F16; half::bf16, BF16;
+    i64, I64; i32, I32; i16, I16; i8, I8; u64, U64; u32, U32; u16, U16; u8, U8;
+}
+
+/// An output of the last run, in the session's own memory: valid until its next run.
+#[derive(Clone, Debug)]
+pub struct TensorView<'a> {
+    name: &'a str,
+    dtype: DType,
+    shape: SmallVec<[usize; 8]>,
+    bytes: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    pub(crate) fn new(name: &'a str, dtype: DType, shape: SmallVec<[usize; 8]>, bytes: &'a [u8]) -> TensorView<'a> {
+        TensorView { name, dtype, shape, bytes }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extents, outermost first; the data is dense and row-major.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The raw bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The values, without a copy.
+    ///
+    /// # Errors
+    /// [`Error::Value`] when the output has another element type.
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        if T::DTYPE != self.dtype {
+            let (name, have, want) = (self.name, self.dtype, T::DTYPE);
+            return Err(Error::value(format!("output `{name}` holds {have}, it cannot be read as {want}")));
+        }
+        bytemuck::try_cast_slice(self.bytes)
+            .map_err(|e| Error::value(format!("output `{}` cannot be read as {}: {e}", self.name, T::DTYPE)))
+    }
+}
