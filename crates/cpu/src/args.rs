@@ -23,7 +23,26 @@ pub struct Operand {
     pub strides: [i64; MAX_RANK],
 }
 
+// SAFETY: an operand is an address with extents; the executor keeps the accesses through it apart.
+unsafe impl Send for Operand {}
+// SAFETY: as above.
+unsafe impl Sync for Operand {}
+
 impl Operand {
+    /// Stands for an optional operand that was left out.
+    pub const ABSENT: Operand = Operand {
+        ptr: std::ptr::null_mut(),
+        dtype: DType::U8,
+        rank: 0,
+        dims: [1; MAX_RANK],
+        strides: [0; MAX_RANK],
+    };
+
+    /// Whether this is [`Operand::ABSENT`].
+    pub fn is_absent(&self) -> bool {
+        self.ptr.is_null()
+    }
+
     /// Extents, outermost first.
     pub fn dims(&self) -> &[i64] {
         &self.dims[..self.rank as usize]

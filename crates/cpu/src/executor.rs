@@ -1,0 +1,448 @@
+//! Running a schedule: a loaded model with its weights ([`Executable`]) and its users ([`Session`]).
+//!
+//! Inside a run nothing is allocated: sizes that changed since the last run are bound into tables made when the session
+//! was, then the threads of the pool walk the steps with a barrier between them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use frit_ir::schedule::{Region, Schedule, Weight, WeightSource};
+
+use crate::args::{Args, Kernel, MAX_RANK, Operand, Param};
+use crate::bind::{Bound, Slot, Tables, Window};
+use crate::buffer::Buffer;
+use crate::error::ExecError;
+use crate::isa::Isa;
+use crate::pack;
+use crate::pool::{Pool, Team};
+
+/// How long a run keeps the pool while another waits; it then gives way after the step at hand. Handing over costs about
+/// 0.1 ms of waking threads.
+const TURN: Duration = Duration::from_millis(4);
+
+/// The bytes of a weight. Holding it keeps the file mapped.
+pub type WeightData = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+enum WeightBuffer {
+    /// As it lies in the file or in the graph.
+    Shared(WeightData),
+    /// Our own copy: packed, or aligned.
+    Owned(Buffer),
+}
+
+impl WeightBuffer {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            WeightBuffer::Shared(d) => (**d).as_ref(),
+            WeightBuffer::Owned(b) => b.bytes(),
+        }
+    }
+}
+
+/// A schedule with its weights, ready to run. Sessions share it.
+pub struct Executable {
+    schedule: Schedule,
+    tables: Tables,
+    weights: Vec<WeightBuffer>,
+    pool: Arc<Pool>,
+}
+
+impl Executable {
+    /// Loads `schedule`: resolves its kernels for `isa`, asks `weights` for every parameter by name, packs what the
+    /// schedule wants packed.
+    ///
+    /// # Errors
+    /// A schedule for another target; a weight that is missing or has the wrong size; no memory.
+    pub fn load(
+        schedule: Schedule,
+        weights: &mut dyn FnMut(&str) -> Option<WeightData>,
+        pool: Arc<Pool>,
+        isa: Isa,
+    ) -> Result<Arc<Executable>, ExecError> {
+        if schedule.target != "cpu" {
+            return Err(ExecError::Target(schedule.target));
+        }
+        let tables = Tables::new(&schedule, isa)?;
+        let weights = schedule.weights.iter().map(|w| load_weight(w, weights, &pool)).collect::<Result<_, _>>()?;
+        Ok(Arc::new(Executable { schedule, tables, weights, pool }))
+    }
+
+    /// The schedule.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The pool that runs it.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Position of the symbol `name` in the sizes of a run.
+    ///
+    /// # Errors
+    /// No such symbol.
+    pub fn symbol(&self, name: &str) -> Result<usize, ExecError> {
+        let all = &self.tables.symbols;
+        all.iter().position(|(s, ..)| s.name() == name).ok_or_else(|| ExecError::Symbol {
+            name: name.into(),
+            known: all.iter().map(|(s, ..)| s.name()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Bytes of weights that this copy owns (packed or aligned), and bytes that it shares with files.
+    pub fn weight_bytes(&self) -> (usize, usize) {
+        let mut sum = (0, 0);
+        for w in &self.weights {
+            match w {
+                WeightBuffer::Owned(b) => sum.0 += b.len(),
+                WeightBuffer::Shared(d) => sum.1 += (**d).as_ref().len(),
+            }
+        }
+        sum
+    }
+}
+
+fn load_weight(
+    w: &Weight,
+    get: &mut dyn FnMut(&str) -> Option<WeightData>,
+    pool: &Pool,
+) -> Result<WeightBuffer, ExecError> {
+    let (name, data): (String, WeightData) = match &w.source {
+        WeightSource::Param(n) => (n.clone(), get(n).ok_or_else(|| ExecError::WeightMissing(n.clone()))?),
+        WeightSource::Const(t) => ("a constant".into(), Arc::new(t.bytes().to_vec())),
+    };
+    let bytes: &[u8] = (*data).as_ref();
+    let want = w.ty.bytes().as_const().and_then(|v| usize::try_from(v).ok()).unwrap_or(usize::MAX);
+    if bytes.len() != want {
+        return Err(ExecError::WeightBytes { name, ty: w.ty.to_string(), want, got: bytes.len() });
+    }
+    if let Some(packing) = w.packing {
+        let packed = pack::pack_weight(packing, &w.ty, bytes, pool)
+            .map_err(|why| ExecError::Pack { name, packing: packing.into(), why: why.to_string() })?;
+        return Ok(WeightBuffer::Owned(packed));
+    }
+    let align = if w.ty.dtype.is_block() { 2 } else { w.ty.dtype.info().unit_bytes };
+    if (bytes.as_ptr() as usize) % align == 0 {
+        return Ok(WeightBuffer::Shared(data));
+    }
+    let mut copy = allocate(&name, bytes.len())?;
+    copy.bytes_mut().copy_from_slice(bytes);
+    Ok(WeightBuffer::Owned(copy))
+}
+
+fn allocate(what: &str, bytes: usize) -> Result<Buffer, ExecError> {
+    Buffer::zeroed(bytes).map_err(|source| ExecError::OutOfMemory { what: what.into(), bytes, source })
+}
+
+/// A step bound to the sizes of a run.
+#[derive(Clone, Copy)]
+struct Ready {
+    kernel: Kernel,
+    operands: (u32, u32),
+    params: (u32, u32),
+    scratch: usize,
+    scratch_bytes: usize,
+}
+
+/// One user of an [`Executable`]: its own state, arena, inputs and outputs.
+pub struct Session {
+    exe: Arc<Executable>,
+    sizes: Vec<i64>,
+    fixed: Vec<Option<i64>>,
+    bound: bool,
+    values: Vec<i64>,
+    ready: Vec<Ready>,
+    operands: Vec<Operand>,
+    params: Vec<Param>,
+    arena: Buffer,
+    states: Vec<Buffer>,
+    inputs: Vec<Buffer>,
+    given: Vec<bool>,
+    outputs: Vec<Buffer>,
+}
+
+// SAFETY: the raw pointers in `operands` lead into buffers that this session (or the shared executable, read only) owns.
+unsafe impl Send for Session {}
+
+impl Session {
+    /// A session with its states zeroed. `fixed` gives the symbols that stay the same for its life, in any order; those that
+    /// the extents of a state hold must be among them.
+    ///
+    /// # Errors
+    /// A symbol that is unknown, out of range or missing; no memory.
+    pub fn new(exe: &Arc<Executable>, fixed: &[(&str, i64)]) -> Result<Session, ExecError> {
+        let t = &exe.tables;
+        let mut pinned = vec![None; t.symbols.len()];
+        for (name, v) in fixed {
+            let i = exe.symbol(name)?;
+            let (s, min, max) = &t.symbols[i];
+            if v < min || v > max {
+                return Err(ExecError::Range { name: s.name().into(), value: *v, min: *min, max: *max });
+            }
+            pinned[i] = Some(*v);
+        }
+        let s = &exe.schedule;
+        let pin = |n: &frit_ir::Sym| t.symbols.iter().position(|(x, ..)| x == n).and_then(|i| pinned[i]);
+        let states = s.states.iter().map(|p| {
+            let bytes = p.ty.bytes().eval(&pin)?;
+            allocate(&format!("state `{}`", p.name), bytes.max(0) as usize)
+        });
+        let states = states.collect::<Result<Vec<_>, ExecError>>()?;
+        let most = |n: &frit_ir::Sym| {
+            let i = t.symbols.iter().position(|(x, ..)| x == n)?;
+            Some(pinned[i].unwrap_or(t.symbols[i].2))
+        };
+        let ports = |all: &[frit_ir::schedule::Port], what: &str| -> Result<Vec<Buffer>, ExecError> {
+            all.iter()
+                .map(|p| {
+                    let bytes = p.ty.bytes().eval(&most)?.max(0) as usize;
+                    allocate(&format!("{what} `{}`", p.name), bytes)
+                })
+                .collect()
+        };
+        let (inputs, outputs) = (ports(&s.inputs, "input")?, ports(&s.outputs, "output")?);
+        let arena = allocate("the arena", usize::try_from(s.memory.arena).unwrap_or(usize::MAX))?;
+        let operands = t.steps.iter().map(|b| b.operands.len()).sum();
+        let params = t.steps.iter().map(most_params).sum();
+        Ok(Session {
+            sizes: pinned.iter().zip(&t.symbols).map(|(p, (_, min, _))| p.unwrap_or(*min)).collect(),
+            fixed: pinned,
+            bound: false,
+            values: Vec::with_capacity(t.dims.len()),
+            ready: Vec::with_capacity(t.steps.len()),
+            operands: Vec::with_capacity(operands),
+            params: Vec::with_capacity(params),
+            arena,
+            states,
+            given: vec![false; inputs.len()],
+            inputs,
+            outputs,
+            exe: exe.clone(),
+        })
+    }
+
+    /// The loaded model that this session uses.
+    pub fn executable(&self) -> &Arc<Executable> {
+        &self.exe
+    }
+
+    /// Sets the symbol at `slot` (see [`Executable::symbol`]) for the next runs.
+    ///
+    /// # Errors
+    /// The session fixed it to another value.
+    pub fn set_size(&mut self, slot: usize, value: i64) -> Result<(), ExecError> {
+        if let Some(fixed) = self.fixed[slot].filter(|f| *f != value) {
+            let name = self.exe.tables.symbols[slot].0.name().into();
+            return Err(ExecError::Fixed { name, fixed, value });
+        }
+        if self.sizes[slot] != value {
+            self.sizes[slot] = value;
+            self.bound = false;
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` into input `slot` (the order of the schedule's inputs). How many there must be follows from the sizes
+    /// and is checked by [`Session::run`].
+    ///
+    /// # Errors
+    /// More bytes than the input can ever take.
+    pub fn set_input(&mut self, slot: usize, bytes: &[u8]) -> Result<(), ExecError> {
+        self.bind()?;
+        let want = self.values[self.exe.tables.inputs[slot].bytes as usize].max(0) as usize;
+        let buffer = &mut self.inputs[slot];
+        if bytes.len() != want {
+            let name = self.exe.schedule.inputs[slot].name.clone();
+            return Err(ExecError::InputBytes { name, want, got: bytes.len() });
+        }
+        buffer.bytes_mut()[..want].copy_from_slice(bytes);
+        self.given[slot] = true;
+        Ok(())
+    }
+
+    /// Extents of output `slot` at the sizes of the last run.
+    pub fn output_dims(&self, slot: usize) -> impl Iterator<Item = usize> + '_ {
+        self.exe.tables.outputs[slot].dims.iter().map(|d| self.values[*d as usize] as usize)
+    }
+
+    /// The bytes of output `slot` that the last run left; empty before the first.
+    pub fn output(&self, slot: usize) -> &[u8] {
+        let n = self.exe.tables.outputs[slot].bytes as usize;
+        let bytes = self.values.get(n).map_or(0, |v| (*v).max(0) as usize);
+        &self.outputs[slot].bytes()[..bytes]
+    }
+
+    /// The bytes of state `slot`.
+    pub fn state(&self, slot: usize) -> &[u8] {
+        self.states[slot].bytes()
+    }
+
+    /// The bytes of state `slot`, to write.
+    pub fn state_mut(&mut self, slot: usize) -> &mut [u8] {
+        self.states[slot].bytes_mut()
+    }
+
+    /// Bytes this session holds: (arena, states, inputs and outputs).
+    pub fn memory(&self) -> (usize, usize, usize) {
+        let sum = |b: &[Buffer]| b.iter().map(Buffer::len).sum::<usize>();
+        (self.arena.len(), sum(&self.states), sum(&self.inputs) + sum(&self.outputs))
+    }
+
+    /// Runs every step once. Inputs stay as they were set.
+    ///
+    /// # Errors
+    /// An input that was never set, sizes that do not fit, a kernel that failed.
+    pub fn run(&mut self) -> Result<(), ExecError> {
+        self.bind()?;
+        if let Some(i) = self.given.iter().position(|g| !g) {
+            return Err(ExecError::InputMissing(self.exe.schedule.inputs[i].name.clone()));
+        }
+        let exe = self.exe.clone();
+        let steps = Steps { session: self, exe: &exe };
+        let mut from = 0;
+        while from < steps.session.ready.len() {
+            let stop = AtomicUsize::new(usize::MAX);
+            let at = AtomicUsize::new(from);
+            exe.pool.run(&|team| steps.walk(from, &stop, &at, team)).map_err(|source| {
+                let step = at.load(Ordering::Relaxed).min(exe.tables.steps.len() - 1);
+                ExecError::Kernel { step: exe.tables.steps[step].name.clone(), source }
+            })?;
+            from = stop.into_inner();
+        }
+        Ok(())
+    }
+
+    /// Evaluates every extent for the current sizes, picks kernels and fills the operand tables. Does nothing while the sizes
+    /// are the same.
+    fn bind(&mut self) -> Result<(), ExecError> {
+        if self.bound {
+            return Ok(());
+        }
+        let exe = self.exe.clone();
+        let t = &exe.tables;
+        // A failed bind must not leave half-filled tables behind as if they were whole.
+        self.ready.clear();
+        self.operands.clear();
+        self.params.clear();
+        self.given.fill(false);
+        t.evaluate(&self.sizes, &mut self.values)?;
+        for step in &t.steps {
+            self.bind_step(step)?;
+        }
+        self.bound = true;
+        Ok(())
+    }
+
+    fn bind_step(&mut self, step: &Bound) -> Result<(), ExecError> {
+        let v = &self.values;
+        let fits = |g: &[(u32, frit_ir::schedule::SizeGuard)]| g.iter().all(|(d, g)| g.holds(v[*d as usize]));
+        let Some(c) = step.candidates.iter().find(|c| fits(&c.guards)) else {
+            return Err(ExecError::NoKernel(step.name.clone()));
+        };
+        let params = self.params.len() as u32;
+        self.params.extend(c.params.iter().map(|p| match p {
+            Slot::Dim(d) => Param::Int(v[*d as usize]),
+            Slot::Float(f) => Param::Float(*f),
+        }));
+        let operands = self.operands.len() as u32;
+        for (i, w) in step.operands.iter().enumerate() {
+            let o = match w {
+                Some(w) => self.operand(step, i, w)?,
+                None => Operand::ABSENT,
+            };
+            self.operands.push(o);
+        }
+        self.ready.push(Ready {
+            kernel: c.kernel,
+            operands: (operands, self.operands.len() as u32),
+            params: (params, self.params.len() as u32),
+            scratch: step.scratch as usize,
+            scratch_bytes: self.values[c.scratch as usize].max(0) as usize,
+        });
+        Ok(())
+    }
+
+    /// The operand `w` at the current sizes, proved to lie inside its buffer.
+    fn operand(&self, step: &Bound, index: usize, w: &Window) -> Result<Operand, ExecError> {
+        let b = w.buffer as usize;
+        let (base, have) = match w.region {
+            Region::Weights => {
+                let bytes = self.exe.weights[b].bytes();
+                (bytes.as_ptr().cast_mut(), bytes.len())
+            }
+            Region::State => (self.states[b].ptr(), self.states[b].len()),
+            Region::Arena => (self.arena.ptr(), self.arena.len()),
+            Region::Input => (self.inputs[b].ptr(), self.inputs[b].len()),
+            Region::Output => (self.outputs[b].ptr(), self.outputs[b].len()),
+        };
+        let value = |d: &u32| self.values[*d as usize];
+        let (mut dims, mut strides) = ([1; MAX_RANK], [0; MAX_RANK]);
+        let mut last = 0i128;
+        for (i, (d, s)) in w.dims.iter().zip(&w.strides).enumerate() {
+            (dims[i], strides[i]) = (value(d), value(s));
+            last += (dims[i] as i128 - 1) * strides[i] as i128;
+        }
+        let rank = w.dims.len();
+        let empty = dims[..rank].iter().any(|d| *d <= 0);
+        let offset = value(&w.offset);
+        if !empty && !w.packed {
+            let unit = w.dtype.info();
+            let units = (last + 1 + unit.unit_elements as i128 - 1) / unit.unit_elements as i128;
+            let need = offset as i128 + units * unit.unit_bytes as i128;
+            if need > have as i128 || offset < 0 || strides[..rank].iter().any(|s| *s < 0) {
+                return Err(ExecError::Bounds { step: step.name.clone(), operand: index, need, have });
+            }
+        }
+        let offset = if empty || w.packed { 0 } else { offset as usize };
+        Ok(Operand { ptr: base.wrapping_add(offset), dtype: w.dtype, rank: rank as u8, dims, strides })
+    }
+}
+
+fn most_params(b: &Bound) -> usize {
+    b.candidates.iter().map(|c| c.params.len()).max().unwrap_or(0)
+}
+
+/// What the threads of a run share.
+struct Steps<'a> {
+    session: &'a Session,
+    exe: &'a Executable,
+}
+
+// SAFETY: threads read the session's tables; what they write through operand pointers is kept apart by each kernel's split
+// of its work and by the barrier between steps. The session is borrowed exclusively by `run`.
+unsafe impl Sync for Steps<'_> {}
+
+impl Steps<'_> {
+    /// Walks the steps from `from`. When another run waits for the pool, all threads stop after the same step and leave its
+    /// number in `stop`; `at` follows the progress for error messages.
+    fn walk(&self, from: usize, stop: &AtomicUsize, at: &AtomicUsize, team: Team) {
+        let n = self.session.ready.len();
+        let start = Instant::now();
+        for i in from..n {
+            let step = &self.session.ready[i];
+            let slice = |(a, b): (u32, u32)| a as usize..b as usize;
+            let args = Args {
+                operands: &self.session.operands[slice(step.operands)],
+                params: &self.session.params[slice(step.params)],
+                programs: &self.exe.tables.steps[i].programs,
+                scratch: self.session.arena.ptr().wrapping_add(step.scratch),
+                scratch_bytes: step.scratch_bytes,
+                team,
+            };
+            // SAFETY: `bind` proved every operand inside its buffer, and the compiler's plan keeps live values apart.
+            unsafe { (step.kernel)(&args) };
+            if team.thread == 0 {
+                at.store(i + 1, Ordering::Relaxed);
+                if i + 1 == n || (self.exe.pool.contended() && start.elapsed() >= TURN) {
+                    stop.store(i + 1, Ordering::Relaxed);
+                }
+            }
+            team.barrier();
+            // A thread ahead of this one may have stored a later number already; only this step's number means stop here.
+            if stop.load(Ordering::Relaxed) == i + 1 {
+                return;
+            }
+        }
+    }
+}
