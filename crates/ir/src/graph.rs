@@ -365,13 +365,32 @@ impl Graph {
                 self.guards.push(g);
             }
         }
+        self.push_typed(op.into(), attrs, inputs, infer, names)
+    }
+
+    /// Appends a node whose result types are known, as [`Graph::push`] would: how a pass copies a node that it leaves as it
+    /// was. The verifier finds types that are not what the op infers.
+    ///
+    /// # Errors
+    /// A value of another graph.
+    pub fn push_typed(
+        &mut self,
+        op: Arc<str>,
+        attrs: Attrs,
+        inputs: &[ValueId],
+        types: Vec<Type>,
+        names: &[&str],
+    ) -> Result<SmallVec<[ValueId; 1]>, GraphError> {
+        for v in inputs.iter().filter(|v| !v.is_none()) {
+            self.check(*v)?;
+        }
         let id = NodeId(self.nodes.len() as u32);
         let mut outputs = SmallVec::new();
-        for (i, ty) in infer.into_iter().enumerate() {
-            let name = self.fresh_name(names.get(i).copied().unwrap_or(op));
+        for (i, ty) in types.into_iter().enumerate() {
+            let name = self.fresh_name(names.get(i).copied().unwrap_or(&op));
             outputs.push(self.add_value(&name, ty, Source::Node(id, i as u32))?);
         }
-        self.nodes.push(Node { op: op.into(), attrs, inputs: inputs.into(), outputs: outputs.clone() });
+        self.nodes.push(Node { op, attrs, inputs: inputs.into(), outputs: outputs.clone() });
         Ok(outputs)
     }
 

@@ -14,6 +14,8 @@ pub mod schedule;
 pub mod symbols;
 pub mod target;
 pub mod tensor;
+pub mod text;
+pub mod verify;
 
 pub use attr::{Attr, Attrs};
 pub use dim::{Dim, Sym};
