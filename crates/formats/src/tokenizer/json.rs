@@ -1,0 +1,210 @@
+//! Tokenizers from `tokenizer.json`, and the files that lie beside it in a model's folder.
+
+use super::bytes::{Pieces, Spelling};
+use super::{Ends, Inner, Tokenizer, eog};
+use crate::blob::{Blob, OpenOptions};
+use crate::error::{Fail, Fault, FormatError, fail};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A vocabulary larger than this is taken for a damaged file: the largest published ones have an eighth of it.
+const LARGEST_ID: u32 = 1 << 21;
+
+/// What the files beside `tokenizer.json` add.
+#[derive(Default)]
+struct Extras {
+    bos: Option<String>,
+    eos: Option<String>,
+    eog: Vec<u32>,
+    chat_template: Option<String>,
+}
+
+impl Tokenizer {
+    /// The tokenizer of a `tokenizer.json`. The file does not say which tokens begin and end a sequence; the ends are
+    /// known by their usual texts only. Truncation and padding settings of the file are not used.
+    pub fn from_file(path: &Path) -> Result<Tokenizer, FormatError> {
+        let bytes = Blob::open(path, OpenOptions { map: false })?;
+        build(&path.display().to_string(), &bytes, Extras::default())
+    }
+
+    /// Like [`from_file`](Self::from_file) for bytes in memory; errors call them "tokenizer.json bytes".
+    pub fn from_json_bytes(bytes: &[u8]) -> Result<Tokenizer, FormatError> {
+        build("tokenizer.json bytes", bytes, Extras::default())
+    }
+
+    /// The tokenizer of a model's folder: `tokenizer.json`, with the begin and end tokens and the chat template from
+    /// `tokenizer_config.json`, `generation_config.json` and `chat_template.jinja` where these exist.
+    pub fn from_folder(folder: &Path) -> Result<Tokenizer, FormatError> {
+        let path = folder.join("tokenizer.json");
+        let bytes = Blob::open(&path, OpenOptions { map: false })?;
+        build(&path.display().to_string(), &bytes, extras(folder)?)
+    }
+}
+
+fn build(file: &str, json: &[u8], extras: Extras) -> Result<Tokenizer, FormatError> {
+    let bad = |reason: String| {
+        Fail { fault: Fault::Json, found: reason, right: "it must be a tokenizer of the tokenizers library".into() }
+            .at(file, "tokenizer")
+    };
+    // The library panics on some inconsistent models, e.g. merges longer than any token.
+    let mut core = match catch_unwind(AssertUnwindSafe(|| tokenizers::Tokenizer::from_bytes(json))) {
+        Ok(Ok(core)) => core,
+        Ok(Err(e)) => return Err(bad(e.to_string())),
+        Err(_) => return Err(bad("an inconsistent model".into())),
+    };
+    core.with_truncation(None).map_err(|e| bad(e.to_string()))?;
+    core.with_padding(None);
+    let (spelling, strip_space) = spelling(&core);
+    let vocab = core.get_vocab(true);
+    let size = vocab.values().max().map_or(0, |id| id.saturating_add(1));
+    if size > LARGEST_ID {
+        return Err(bad(format!("token id {}", size - 1)));
+    }
+    let mut texts = vec![""; size as usize];
+    for (text, id) in &vocab {
+        texts[*id as usize] = text;
+    }
+    let added = core.get_added_tokens_decoder();
+    let special: BTreeSet<u32> = added.iter().filter(|(_, t)| t.special).map(|(id, _)| *id).collect();
+    let mut pieces = Pieces::default();
+    for (id, text) in (0..).zip(&texts) {
+        let spelling = if added.contains_key(&id) { Spelling::Plain } else { spelling };
+        if !text.is_empty() {
+            pieces.push(|out| spelling.append(text, out));
+        } else {
+            pieces.push(|_| ());
+        }
+    }
+    let named = |text: &Option<String>| text.as_ref().and_then(|t| core.token_to_id(t));
+    let (bos, eos) = (named(&extras.bos), named(&extras.eos));
+    let eot = eog::end_of_turn(|text| core.token_to_id(text).filter(|id| special.contains(id)));
+    let mut all: BTreeSet<u32> = extras.eog.into_iter().chain(eos).chain(eot).collect();
+    all.extend(special.iter().filter(|id| eog::ends_generation(texts[**id as usize])));
+    let mut plain = core.get_added_vocabulary().clone();
+    plain.set_encode_special_tokens(true);
+    let ends = Ends { bos, eos, eot, eog: all, prefix: None, suffix: None };
+    let chat_template = extras.chat_template;
+    Ok(Tokenizer(Arc::new(Inner { core, plain, pieces, special, strip_space, ends, chat_template })))
+}
+
+/// How the decoder reads tokens, and whether it drops a space in front.
+fn spelling(core: &tokenizers::Tokenizer) -> (Spelling, bool) {
+    let decoder = core.get_decoder().and_then(|d| serde_json::to_value(d).ok()).unwrap_or(Value::Null);
+    let mut kinds = Vec::new();
+    collect_types(&decoder, &mut kinds);
+    let has = |kind: &str| kinds.iter().any(|k| k == kind);
+    let spelling = if has("ByteLevel") {
+        Spelling::ByteLevel
+    } else if has("Metaspace") || has("ByteFallback") {
+        Spelling::SentencePiece
+    } else if has("WordPiece") {
+        Spelling::WordPiece
+    } else {
+        Spelling::Plain
+    };
+    (spelling, has("Metaspace") || has("Strip") || has("WordPiece"))
+}
+
+/// The `type` of a decoder and of those inside it.
+fn collect_types(decoder: &Value, kinds: &mut Vec<String>) {
+    if let Some(kind) = decoder.get("type").and_then(Value::as_str) {
+        kinds.push(kind.to_owned());
+    }
+    for inner in decoder.get("decoders").and_then(Value::as_array).into_iter().flatten() {
+        collect_types(inner, kinds);
+    }
+}
+
+/// A token in `tokenizer_config.json`: its text, or an object with it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Token {
+    Text(String),
+    Object { content: String },
+}
+
+/// A chat template: one text, or several by name.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Template {
+    Text(String),
+    Named(Vec<Named>),
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+    template: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TokenizerConfig {
+    bos_token: Option<Token>,
+    eos_token: Option<Token>,
+    chat_template: Option<Template>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Ids {
+    One(u32),
+    Many(Vec<u32>),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GenerationConfig {
+    eos_token_id: Option<Ids>,
+}
+
+fn extras(folder: &Path) -> Result<Extras, FormatError> {
+    let config: TokenizerConfig = config(&folder.join("tokenizer_config.json"))?;
+    let generation: GenerationConfig = self::config(&folder.join("generation_config.json"))?;
+    let text = |token: Option<Token>| {
+        token.map(|t| match t {
+            Token::Text(content) | Token::Object { content } => content,
+        })
+    };
+    let inline = config.chat_template.and_then(|t| match t {
+        Template::Text(text) => Some(text),
+        Template::Named(all) => all.into_iter().find(|t| t.name == "default").map(|t| t.template),
+    });
+    let path = folder.join("chat_template.jinja");
+    let beside = match path.is_file() {
+        true => Some(utf8(&path, &Blob::open(&path, OpenOptions { map: false })?)?),
+        false => None,
+    };
+    Ok(Extras {
+        bos: text(config.bos_token),
+        eos: text(config.eos_token),
+        eog: generation.eos_token_id.map_or(Vec::new(), |ids| match ids {
+            Ids::One(id) => vec![id],
+            Ids::Many(ids) => ids,
+        }),
+        chat_template: beside.or(inline),
+    })
+}
+
+/// A JSON file, or the default if it is not there.
+fn config<T: Default + for<'a> Deserialize<'a>>(path: &Path) -> Result<T, FormatError> {
+    if !path.is_file() {
+        return Ok(T::default());
+    }
+    let bytes = Blob::open(path, OpenOptions { map: false })?;
+    serde_json::from_slice(&bytes).or_else(|e| {
+        fail(Fault::Json, e.to_string(), "see the file's documentation")
+            .map_err(|f: Fail| f.at(&path.display().to_string(), "configuration"))
+    })
+}
+
+fn utf8(path: &Path, bytes: &[u8]) -> Result<String, FormatError> {
+    String::from_utf8(bytes.to_vec()).or_else(|e| {
+        fail(Fault::Utf8, e.to_string(), "a template must be UTF-8")
+            .map_err(|f: Fail| f.at(&path.display().to_string(), "chat template"))
+    })
+}
