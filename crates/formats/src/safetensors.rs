@@ -157,7 +157,8 @@ fn outside(entry: &Entry, data: usize) -> Fail {
 /// Says what is wrong with a file that the library has refused.
 fn explain(error: &SafeTensorError, blob: &Blob, file: &str) -> FormatError {
     let Some(len) = blob.first_chunk().map(|n| u64::from_le_bytes(*n)) else {
-        let (found, right) = (format!("{} bytes", blob.len()), "a file starts with an 8-byte header length".into());
+        let (found, right) =
+            (format!("{} bytes", blob.len()), "a file starts with an 8-byte header length".into());
         return Fail { fault: Fault::Truncated, found, right }.at(file, "header");
     };
     let most = (blob.len() as u64 - 8).min(LONGEST_HEADER);
@@ -223,12 +224,17 @@ fn misplaced(entries: &mut [(String, Entry)], data: usize) -> Option<(String, Fa
             let right = format!("the tensor before ends at {next}, where this one must begin");
             return Some((at(), Fail { fault, found, right }));
         }
-        let bits =
-            entry.shape.iter().try_fold(entry.dtype.bitsize(), |n, d| n.checked_mul(*d)).filter(|n| n % 8 == 0);
+        let bits = entry
+            .shape
+            .iter()
+            .try_fold(entry.dtype.bitsize(), |n, d| n.checked_mul(*d))
+            .filter(|n| n % 8 == 0);
         if bits.map(|n| n / 8) != Some(end - begin) {
             let (shape, dtype) = (&entry.shape, entry.dtype);
             let right = match bits {
-                Some(n) => format!("{dtype:?} {shape:?} takes {} bytes, the offsets give {}", n / 8, end - begin),
+                Some(n) => {
+                    format!("{dtype:?} {shape:?} takes {} bytes, the offsets give {}", n / 8, end - begin)
+                }
                 None => format!("{dtype:?} {shape:?} is not a whole number of bytes in 64 bits"),
             };
             return Some((at(), Fail { fault: Fault::Shape, found, right }));
@@ -250,8 +256,12 @@ fn sharded(index: &Path, options: OpenOptions) -> Result<SafeTensors, FormatErro
     for name in names {
         let path = shard_path(index, name).map_err(|f| f.at(&file, "weight_map"))?;
         if !path.is_file() {
-            return fail(Fault::Missing, format!("shard {} is missing", quote(name)), "it must lie beside the index")
-                .map_err(|f: Fail| f.at(&file, "weight_map"));
+            return fail(
+                Fault::Missing,
+                format!("shard {} is missing", quote(name)),
+                "it must lie beside the index",
+            )
+            .map_err(|f: Fail| f.at(&file, "weight_map"));
         }
         shards.insert(name, SafeTensors::open(&path, options)?);
     }
@@ -288,7 +298,9 @@ fn weight_map(json: &[u8]) -> Result<BTreeMap<String, String>, Fail> {
 fn shard_path(index: &Path, name: &str) -> Result<PathBuf, Fail> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
-        (Some(Component::Normal(_)), None) if name.ends_with(".safetensors") => Ok(index.with_file_name(name)),
+        (Some(Component::Normal(_)), None) if name.ends_with(".safetensors") => {
+            Ok(index.with_file_name(name))
+        }
         _ => fail(
             Fault::Value,
             format!("shard {}", quote(name)),

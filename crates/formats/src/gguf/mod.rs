@@ -122,8 +122,15 @@ impl Gguf {
         }
         let start = (reader.pos() as u64).checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
         let tensors = locate(entries, &blob, start, alignment, file)?;
-        let gguf =
-            Gguf(Arc::new(Inner { file: file.into(), version, alignment, meta, meta_at, tensors, tensor_at }));
+        let gguf = Gguf(Arc::new(Inner {
+            file: file.into(),
+            version,
+            alignment,
+            meta,
+            meta_at,
+            tensors,
+            tensor_at,
+        }));
         gguf.refuse_splits()?;
         Ok(gguf)
     }
@@ -208,7 +215,11 @@ impl Gguf {
 fn header(reader: &mut Reader) -> Result<(u32, u64, u64), Fail> {
     let magic = reader.u32("the magic")?.to_le_bytes();
     if magic != *b"GGUF" {
-        return fail(Fault::Magic, format!("the file starts with {}", magic.escape_ascii()), "not a GGUF file");
+        return fail(
+            Fault::Magic,
+            format!("the file starts with {}", magic.escape_ascii()),
+            "not a GGUF file",
+        );
     }
     let version = reader.u32("the version")?;
     if (1..=3).contains(&version.swap_bytes()) {
@@ -222,7 +233,8 @@ fn header(reader: &mut Reader) -> Result<(u32, u64, u64), Fail> {
     // The least that an entry takes: a key its length, type and one byte; a tensor name length, rank, type and offset.
     for (n, least, what) in [(keys, 13, "metadata keys"), (tensors, 24, "tensors")] {
         if n > (reader.left() / least) as u64 {
-            let right = format!("the {} bytes of the file hold at most {}", reader.left(), reader.left() / least);
+            let right =
+                format!("the {} bytes of the file hold at most {}", reader.left(), reader.left() / least);
             return fail(Fault::Count, format!("{n} {what} are declared"), right);
         }
     }

@@ -108,7 +108,11 @@ impl Reader {
             return self.bytes("a string").map(Value::Str);
         }
         if depth == DEEPEST {
-            return fail(Fault::Depth, format!("arrays nested {} deep", depth + 1), format!("at most {DEEPEST}"));
+            return fail(
+                Fault::Depth,
+                format!("arrays nested {} deep", depth + 1),
+                format!("at most {DEEPEST}"),
+            );
         }
         let kind = self.kind()?;
         let len = self.u64("an array length")?;

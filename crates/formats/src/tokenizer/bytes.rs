@@ -46,7 +46,8 @@ impl Spelling {
 /// The byte that a token of the form `<0xNN>` stands for.
 fn hex_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    (digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit())).then(|| u8::from_str_radix(digits, 16).ok())?
+    (digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
+        .then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
 /// Where the characters for bytes that do not print begin.

@@ -30,7 +30,12 @@ impl Tokenizer {
         let model: &str = gguf.get("tokenizer.ggml.model")?;
         if model != "gpt2" {
             let right = "supported is 'gpt2' (byte-level BPE)".to_owned();
-            return Err(unsupported(gguf, "tokenizer.ggml.model", format!("tokenizer {}", quote(model)), right));
+            return Err(unsupported(
+                gguf,
+                "tokenizer.ggml.model",
+                format!("tokenizer {}", quote(model)),
+                right,
+            ));
         }
         let words = gguf.find::<&str>(PRE)?.unwrap_or(pre::DEFAULT);
         let Some(words) = pre::find(words) else {
@@ -67,7 +72,15 @@ impl Tokenizer {
         core.add_tokens(all).map_err(invalid)?;
         let ends = ends(gguf, &tokens, &types, words.add_bos)?;
         let chat_template = gguf.find::<&str>("tokenizer.chat_template")?.map(str::to_owned);
-        Ok(Tokenizer(Arc::new(Inner { core, plain, pieces, special, strip_space: false, ends, chat_template })))
+        Ok(Tokenizer(Arc::new(Inner {
+            core,
+            plain,
+            pieces,
+            special,
+            strip_space: false,
+            ends,
+            chat_template,
+        })))
     }
 }
 
@@ -83,11 +96,11 @@ fn broken(gguf: &Gguf, key: &str, found: String) -> FormatError {
 /// The strings of an array.
 fn strings<'a>(gguf: &'a Gguf, key: &str) -> Result<Vec<&'a str>, FormatError> {
     let array: &Array = gguf.get(key)?;
-    let texts: Vec<&str> =
-        array.strings().map_while(|bytes| std::str::from_utf8(bytes).ok()).collect();
+    let texts: Vec<&str> = array.strings().map_while(|bytes| std::str::from_utf8(bytes).ok()).collect();
     if texts.len() != array.len() || texts.len() > i32::MAX as usize {
         let found = format!("element {} of {} is not a UTF-8 string", texts.len(), array.len());
-        return fail(Fault::Utf8, found, "all must be").map_err(|f: Fail| f.at(gguf.file(), format!("metadata key '{key}'")));
+        return fail(Fault::Utf8, found, "all must be")
+            .map_err(|f: Fail| f.at(gguf.file(), format!("metadata key '{key}'")));
     }
     Ok(texts)
 }
@@ -119,7 +132,8 @@ fn bpe(gguf: &Gguf, tokens: &[&str], whole_words: bool) -> Result<BPE, FormatErr
     for (i, merge) in strings(gguf, MERGES)?.into_iter().enumerate() {
         // A token may itself begin with a space, so the separator is looked for behind the first character.
         let first = merge.chars().next().map_or(0, char::len_utf8);
-        let Some((left, right)) = merge[first..].find(' ').map(|n| (&merge[..first + n], &merge[first + n + 1..]))
+        let Some((left, right)) =
+            merge[first..].find(' ').map(|n| (&merge[..first + n], &merge[first + n + 1..]))
         else {
             return Err(broken(gguf, MERGES, format!("merge {i}, {}, is not two tokens", quote(merge))));
         };
@@ -159,12 +173,17 @@ fn ends(gguf: &Gguf, tokens: &[&str], types: &[i32], add_bos: bool) -> Result<En
         }
     };
     let by_text = |text: &str| {
-        (0..).zip(tokens.iter().zip(types)).find(|(_, (t, k))| **t == text && **k == CONTROL).map(|(id, _)| id)
+        (0..)
+            .zip(tokens.iter().zip(types))
+            .find(|(_, (t, k))| **t == text && **k == CONTROL)
+            .map(|(id, _)| id)
     };
     let (bos, eos) = (id("bos")?, id("eos")?);
     let eot = id("eot")?.or_else(|| eog::end_of_turn(by_text));
     let mut all: BTreeSet<u32> = [eos, eot, id("eom")?].into_iter().flatten().collect();
-    let known = |(id, (text, kind)): (u32, (&&str, &i32))| (*kind == CONTROL && eog::ends_generation(text)).then_some(id);
+    let known = |(id, (text, kind)): (u32, (&&str, &i32))| {
+        (*kind == CONTROL && eog::ends_generation(text)).then_some(id)
+    };
     all.extend((0..).zip(tokens.iter().zip(types)).filter_map(known));
     let edge = |flag: &str, default: bool, token: Option<u32>, name: &str| match gguf.find::<bool>(flag)? {
         Some(false) => Ok(None),

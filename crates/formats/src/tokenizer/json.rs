@@ -3,7 +3,7 @@
 use super::bytes::{Pieces, Spelling};
 use super::{Ends, Inner, Tokenizer, eog};
 use crate::blob::{Blob, OpenOptions};
-use crate::error::{Fail, Fault, FormatError, fail};
+use crate::error::{Fail, Fault, FormatError, fail, quote};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -21,6 +21,19 @@ struct Extras {
     eos: Option<String>,
     eog: Vec<u32>,
     chat_template: Option<String>,
+}
+
+/// The part of a `tokenizer.json` that is read besides the library.
+#[derive(Deserialize)]
+struct Declared {
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+}
+
+#[derive(Deserialize)]
+struct Added {
+    id: u32,
+    content: String,
 }
 
 impl Tokenizer {
@@ -46,24 +59,13 @@ impl Tokenizer {
 }
 
 fn build(file: &str, json: &[u8], extras: Extras) -> Result<Tokenizer, FormatError> {
-    let bad = |reason: String| {
-        Fail { fault: Fault::Json, found: reason, right: "it must be a tokenizer of the tokenizers library".into() }
+    let core = load(json).map_err(|found| {
+        Fail { fault: Fault::Json, found, right: "it must be a file of the tokenizers library".into() }
             .at(file, "tokenizer")
-    };
-    // The library panics on some inconsistent models, e.g. merges longer than any token.
-    let mut core = match catch_unwind(AssertUnwindSafe(|| tokenizers::Tokenizer::from_bytes(json))) {
-        Ok(Ok(core)) => core,
-        Ok(Err(e)) => return Err(bad(e.to_string())),
-        Err(_) => return Err(bad("an inconsistent model".into())),
-    };
-    core.with_truncation(None).map_err(|e| bad(e.to_string()))?;
-    core.with_padding(None);
+    })?;
     let (spelling, strip_space) = spelling(&core);
     let vocab = core.get_vocab(true);
-    let size = vocab.values().max().map_or(0, |id| id.saturating_add(1));
-    if size > LARGEST_ID {
-        return Err(bad(format!("token id {}", size - 1)));
-    }
+    let size = vocab.values().max().map_or(0, |id| id + 1);
     let mut texts = vec![""; size as usize];
     for (text, id) in &vocab {
         texts[*id as usize] = text;
@@ -89,6 +91,34 @@ fn build(file: &str, json: &[u8], extras: Extras) -> Result<Tokenizer, FormatErr
     let ends = Ends { bos, eos, eot, eog: all, prefix: None, suffix: None };
     let chat_template = extras.chat_template;
     Ok(Tokenizer(Arc::new(Inner { core, plain, pieces, special, strip_space, ends, chat_template })))
+}
+
+/// Parses and checks a `tokenizer.json`; the error is what is wrong with it.
+fn load(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    // The library panics on some inconsistent models, e.g. merges longer than any token.
+    let mut core = match catch_unwind(AssertUnwindSafe(|| tokenizers::Tokenizer::from_bytes(json))) {
+        Ok(Ok(core)) => core,
+        Ok(Err(e)) => return Err(e.to_string()),
+        Err(_) => return Err("an inconsistent model".into()),
+    };
+    // The library numbers added tokens itself and only logs it when the file has other numbers.
+    let declared: Declared = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+    for Added { id, content } in declared.added_tokens {
+        let given = core.token_to_id(&content).unwrap_or(u32::MAX);
+        if given != id {
+            return Err(format!(
+                "added token {} has id {id}, its place in the vocabulary is {given}",
+                quote(&content)
+            ));
+        }
+    }
+    core.with_truncation(None).map_err(|e| e.to_string())?;
+    core.with_padding(None);
+    let far = |id: &u32| *id >= LARGEST_ID;
+    match core.get_vocab(true).into_values().find(far) {
+        Some(id) => Err(format!("token id {id}")),
+        None => Ok(core),
+    }
 }
 
 /// How the decoder reads tokens, and whether it drops a space in front.
