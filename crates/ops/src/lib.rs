@@ -3,6 +3,20 @@
 //!
 //! A new op is a file that exports `def()` and a line in [`OPS`].
 
+mod broadcast;
+mod concat;
+mod copy;
+mod dequantize;
+mod expr;
+mod flip;
+mod gather;
+mod matmul;
+mod pad;
+mod reduce;
+mod reshape;
+mod slice;
+mod softmax;
+mod transpose;
 mod util;
 
 pub mod cases;
@@ -11,7 +25,22 @@ pub mod interpret;
 use frit_ir::{OpDef, Registry};
 
 /// The op list.
-const OPS: &[fn() -> OpDef] = &[];
+const OPS: &[fn() -> OpDef] = &[
+    expr::def,
+    reshape::def,
+    transpose::def,
+    broadcast::def,
+    slice::def,
+    copy::def,
+    concat::def,
+    pad::def,
+    flip::def,
+    gather::def,
+    reduce::def,
+    softmax::def,
+    dequantize::def,
+    matmul::def,
+];
 
 /// The registry of every op of this crate. A user's crate may add its own to it.
 pub fn registry() -> Registry {

@@ -3,7 +3,7 @@
 use frit_ir::dim::Dim;
 use frit_ir::expr::Scalar;
 use frit_ir::graph::{Shape, Type};
-use frit_ir::op::{Cost, InferCtx, NodeCtx, OpError, list_dtypes};
+use frit_ir::op::{Cost, InferCtx, Lowered, NodeCtx, OpError, list_dtypes};
 use frit_ir::tensor::TensorError;
 use frit_ir::{DType, Tensor};
 
@@ -173,4 +173,57 @@ pub(crate) fn cost_per_element(ctx: &NodeCtx, per_element: i64) -> Cost {
 /// Elements of result 0.
 pub(crate) fn elements(ctx: &NodeCtx) -> Dim {
     ctx.outputs[0].elements()
+}
+
+/// The cost of a view: none.
+pub(crate) fn cost_of_view(_: &NodeCtx) -> Cost {
+    Cost { flops: Dim::from(0i64), bytes: Dim::from(0i64) }
+}
+
+/// The cost of moving every element once.
+pub(crate) fn cost_of_copy(ctx: &NodeCtx) -> Cost {
+    cost_per_element(ctx, 0)
+}
+
+/// Lowers to the number of elements alone.
+pub(crate) fn lower_elements(ctx: &NodeCtx) -> Result<Lowered, OpError> {
+    Ok(Lowered::default().int("elements", elements(ctx)))
+}
+
+/// The extents that attribute `name` states; none may be negative.
+pub(crate) fn shape_attr(ctx: &mut InferCtx, name: &str) -> Result<Shape, OpError> {
+    let dims = ctx.attrs.dims(name)?;
+    for d in &dims {
+        ctx.require_at_most(&Dim::from(0i64), d, &format!("attribute `{name}`: extents are not negative"))?;
+    }
+    Ok(dims.into_iter().collect())
+}
+
+/// Requires the last extent to be a constant whole number of units where elements share bytes.
+pub(crate) fn whole_units(ty: &Type) -> Result<(), OpError> {
+    let unit = ty.dtype.info().unit_elements as i64;
+    let whole = |d: &Dim| d.as_const().is_some_and(|v| v % unit == 0);
+    if unit == 1 || ty.shape.last().is_some_and(whole) {
+        return Ok(());
+    }
+    Err(OpError::Shape(format!("the last extent of {ty} must be a constant multiple of {unit}")))
+}
+
+/// Requires elements that fill whole bytes.
+pub(crate) fn whole_bytes(ty: &Type) -> Result<(), OpError> {
+    if ty.dtype.info().unit_elements == 1 {
+        return Ok(());
+    }
+    Err(OpError::DType(format!("{ty} has elements that share bytes; dequantize or cast it first")))
+}
+
+/// A constant extent.
+pub(crate) fn constant(d: &Dim) -> Result<usize, OpError> {
+    let v = d.as_const().and_then(|v| usize::try_from(v).ok());
+    v.ok_or_else(|| OpError::Value(format!("{d} must be a constant of at least 0 here")))
+}
+
+/// The bit mask of `axes`.
+pub(crate) fn mask(axes: &[usize]) -> i64 {
+    axes.iter().fold(0, |m, a| m | 1 << a.min(&62))
 }
