@@ -1,0 +1,136 @@
+//! Speed of `linear` in one process: the time of one step, its weight bandwidth and its multiply-adds a second.
+//!
+//! `linear_speed [threads] [isa] [format...]`, isa one of portable, avx2, avx512. Times are the least of many.
+
+use std::time::Instant;
+
+use frit_cpu::args::{Args, MAX_RANK, Operand, Param};
+use frit_cpu::isa::Isa;
+use frit_cpu::kernels::linear::{linear, scratch_bytes};
+use frit_cpu::pack::{BLOCK_FORMATS, pack, packed_bytes};
+use frit_cpu::pool::Pool;
+use frit_ir::DType;
+
+/// Memory on a 64-byte boundary.
+struct Memory(Vec<[u64; 8]>);
+
+impl Memory {
+    fn new(bytes: usize) -> Memory {
+        Memory(vec![[0; 8]; bytes.div_ceil(64)])
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.0)
+    }
+}
+
+fn noise(n: usize) -> Vec<f32> {
+    let mut s = 1u64;
+    let mut next = || {
+        s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (s >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn weights(dtype: DType, n: usize, k: usize) -> Memory {
+    let floats = noise(n * k);
+    let plain = match dtype {
+        DType::F32 => bytemuck::cast_slice(&floats).to_vec(),
+        DType::F16 => floats.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect(),
+        DType::BF16 => floats.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect(),
+        _ => frit_ir::block::quantize(dtype, &floats).expect("whole blocks"),
+    };
+    let mut packed = Memory::new(packed_bytes(dtype, n, k).expect("whole blocks"));
+    let bytes = packed_bytes(dtype, n, k).expect("whole blocks");
+    pack(dtype, n, k, &plain, &mut packed.bytes()[..bytes]).expect("sizes agree");
+    packed
+}
+
+/// Seconds of one step over `sets` copies of the weights in turn, the least of many.
+fn time(pool: &Pool, isa: Isa, dtype: DType, (m, n, k): (usize, usize, usize), q8: bool, total: usize) -> f64 {
+    let bytes = packed_bytes(dtype, n, k).expect("whole blocks");
+    let sets = (total / bytes).clamp(1, 4096);
+    let one = weights(dtype, n, k);
+    let mut sets: Vec<Memory> = (0..sets).map(|_| Memory(one.0.clone())).collect();
+    let mut x = Memory::new(m * k * 4);
+    x.bytes()[..m * k * 4].copy_from_slice(bytemuck::cast_slice(&noise(m * k)));
+    let mut y = Memory::new(m * n * 4);
+    let mut scratch = Memory::new(scratch_bytes(m, k, pool.threads()));
+    let scratch_bytes = scratch.bytes().len();
+    let base = scratch.bytes().as_mut_ptr() as usize;
+    let params = [m, k, 1, 0, 0, usize::from(q8)].map(|v| Param::Int(v as i64));
+    let kernel = linear(isa);
+    let tables: Vec<[usize; 3]> = sets
+        .iter_mut()
+        .map(|w| [x.bytes().as_mut_ptr() as usize, w.bytes().as_mut_ptr() as usize, y.bytes().as_mut_ptr() as usize])
+        .collect();
+    let start = Instant::now();
+    let mut best = f64::MAX;
+    while start.elapsed().as_secs_f64() < 1.0 {
+        let t = Instant::now();
+        pool.run(&|team| {
+            for [x, w, y] in &tables {
+                let operands = [
+                    operand(*x, DType::F32, m, k),
+                    operand(*w, dtype, n, k),
+                    operand(*y, DType::F32, m, n),
+                ];
+                let args = Args {
+                    operands: &operands,
+                    params: &params,
+                    programs: &[],
+                    scratch: base as *mut u8,
+                    scratch_bytes,
+                    team,
+                };
+                // SAFETY: the operands lie in memory of their sizes.
+                unsafe { kernel(&args) };
+                team.barrier();
+            }
+        })
+        .expect("no panic");
+        best = best.min(t.elapsed().as_secs_f64() / tables.len() as f64);
+    }
+    best
+}
+
+fn operand(at: usize, dtype: DType, rows: usize, columns: usize) -> Operand {
+    let (mut dims, mut strides) = ([1; MAX_RANK], [0; MAX_RANK]);
+    (dims[0], dims[1], strides[0], strides[1]) = (rows as i64, columns as i64, columns as i64, 1);
+    Operand { ptr: at as *mut u8, dtype, rank: 2, dims, strides }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let threads = args.first().and_then(|a| a.parse().ok()).unwrap_or(2);
+    let isa = match args.get(1).map(String::as_str) {
+        Some("portable") => Isa::Portable,
+        Some("avx2") => Isa::Avx2,
+        Some("avx512") => Isa::Avx512,
+        _ => Isa::detect(),
+    };
+    let wanted: Vec<DType> = args.iter().skip(2).filter_map(|a| DType::parse(a)).collect();
+    let all = BLOCK_FORMATS.into_iter().chain([DType::F32, DType::F16, DType::BF16]);
+    let formats: Vec<DType> = if wanted.is_empty() { all.collect() } else { wanted };
+    let pool = Pool::new(threads).expect("threads");
+    println!("{threads} threads, {isa:?}");
+    for dtype in formats {
+        for q8 in if dtype.is_block() { vec![true, false] } else { vec![false] } {
+            // The feed-forward shape of a small model, from memory and from cache; a long prompt.
+            let k = if dtype.info().unit_elements == 256 { 512 } else { 576 };
+            let shape = |m| (m, 1536, k);
+            let gb = |t: f64| packed_bytes(dtype, 1536, k).unwrap_or(0) as f64 / t / 1e9;
+            let (far, near) =
+                (time(&pool, isa, dtype, shape(1), q8, 100 << 20), time(&pool, isa, dtype, shape(1), q8, 1));
+            let long = time(&pool, isa, dtype, shape(512), q8, 1);
+            println!(
+                "{dtype:5} {} M=1: {:6.1} GB/s from memory, {:6.1} GB/s from cache; M=512: {:6.0} GMAC/s",
+                if q8 { "q8 " } else { "f32" },
+                gb(far),
+                gb(near),
+                512.0 * 1536.0 * k as f64 / long / 1e9
+            );
+        }
+    }
+}

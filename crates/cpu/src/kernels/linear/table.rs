@@ -1,0 +1,200 @@
+//! The table of inner loops: one row per instruction set, holding one row per weight type.
+
+use frit_ir::DType;
+
+use super::float::{self, BF16, F16, F32};
+use super::quant::{Quantized, quantize_row};
+use super::simd::{Portable, Simd};
+use super::tile::{self, Direct, DirectF, Expand, TileF, TileQ};
+use crate::isa::Isa;
+use crate::pack::BLOCK_FORMATS;
+
+/// Inner loops of one block format with quantized activations.
+pub(super) struct BlockOps {
+    /// Straight from the packed panel, tiles of 1, 2 and 4 rows.
+    pub direct: [unsafe fn(&Direct); 3],
+    /// Panel into the form that `tile` reads.
+    pub expand: unsafe fn(&Expand),
+    /// Expanded panels against tiles of [`Ops::tile_rows`] rows.
+    pub tile: unsafe fn(&TileQ),
+}
+
+/// Inner loops of one weight type with f32 activations.
+pub(super) struct FloatOps {
+    /// Straight from the packed panels, one row.
+    pub direct: unsafe fn(&DirectF),
+    /// Panel into f32.
+    pub decode: unsafe fn(&Expand),
+}
+
+/// Inner loops of one instruction set.
+pub(super) struct Ops {
+    /// Rows of the tiles of quantized activations that `BlockOps::tile` takes.
+    pub tile_rows: usize,
+    /// By position in [`BLOCK_FORMATS`].
+    pub blocks: [BlockOps; 8],
+    /// By position in [`BLOCK_FORMATS`], then f32, f16, bf16.
+    pub floats: [FloatOps; 11],
+    /// f32 panels against rows of f32.
+    pub tile_f: unsafe fn(&TileF),
+    /// One row of f32, f16 or bf16 quantized.
+    pub quantize: [unsafe fn(&Quantized, usize, *const u8); 3],
+    /// f32, f16 or bf16 to f32.
+    pub widen: [unsafe fn(*const u8, usize, *mut f32); 3],
+    /// f32 to f32, f16 or bf16, rounded to nearest even.
+    pub narrow: [unsafe fn(*const f32, usize, *mut u8); 3],
+    /// What signed codes are moved up by.
+    pub bias: i32,
+}
+
+impl Ops {
+    /// Stores `values` at `to` as `dtype`, one of f32, f16 and bf16.
+    ///
+    /// # Safety
+    /// The machine has the instruction set, and there is room at `to`.
+    pub unsafe fn store(&self, values: &[f32], dtype: DType, to: *mut u8) {
+        // SAFETY: the caller's.
+        unsafe { (self.narrow[float_index(dtype).unwrap_or(0)])(values.as_ptr(), values.len(), to) }
+    }
+}
+
+/// Position of a float type in the tables.
+pub(super) fn float_index(dtype: DType) -> Option<usize> {
+    [DType::F32, DType::F16, DType::BF16].iter().position(|d| *d == dtype)
+}
+
+/// Position of a block format in the tables.
+pub(super) fn block_index(dtype: DType) -> Option<usize> {
+    BLOCK_FORMATS.iter().position(|d| *d == dtype)
+}
+
+/// The loops of `isa`.
+pub(super) fn ops(isa: Isa) -> &'static Ops {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => &avx512::OPS,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => &avx2::OPS,
+        _ => &portable::OPS,
+    }
+}
+
+// A target feature can be named only on a function itself, so each set needs its own entry functions; this writes them.
+macro_rules! entries {
+    ($name:ident, $simd:ty, $rows:literal, $panels:literal, $float_rows:literal, $float_panels:literal
+        $(, #[$feature:meta])?) => {
+        mod $name {
+            use super::*;
+
+            $(#[$feature])?
+            unsafe fn direct<const D: usize, const R: usize>(a: &Direct) {
+                // SAFETY: the caller's, who chose this table for a machine that has the instruction set.
+                unsafe { tile::direct::<$simd, D, R>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn expand<const D: usize>(a: &Expand) {
+                // SAFETY: as above.
+                unsafe { tile::expand::<$simd, D>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn tile_q<const D: usize>(a: &TileQ) {
+                // SAFETY: as above.
+                unsafe { tile::tile_q::<$simd, D, $rows, $panels>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn direct_block<const D: usize>(a: &DirectF) {
+                // SAFETY: as above.
+                unsafe { float::direct_block::<$simd, D>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn direct_float<const W: usize>(a: &DirectF) {
+                // SAFETY: as above.
+                unsafe { float::direct_float::<$simd, W>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn decode_block<const D: usize>(a: &Expand) {
+                // SAFETY: as above.
+                unsafe { float::decode_block::<$simd, D>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn decode_float<const W: usize>(a: &Expand) {
+                // SAFETY: as above.
+                unsafe { float::decode_float::<$simd, W>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn tile_f(a: &TileF) {
+                // SAFETY: as above.
+                unsafe { float::tile_f::<$simd, $float_rows, $float_panels>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn quantize<const W: usize>(a: &Quantized, row: usize, from: *const u8) {
+                // SAFETY: as above.
+                unsafe { quantize_row::<$simd, W>(a, row, from) }
+            }
+            $(#[$feature])?
+            unsafe fn widen<const W: usize>(from: *const u8, count: usize, to: *mut f32) {
+                // SAFETY: as above.
+                unsafe { float::widen::<$simd, W>(from, count, to) }
+            }
+
+            $(#[$feature])?
+            unsafe fn narrow<const W: usize>(from: *const f32, count: usize, to: *mut u8) {
+                // SAFETY: as above.
+                unsafe { float::narrow::<$simd, W>(from, count, to) }
+            }
+
+            const fn block<const D: usize>() -> BlockOps {
+                BlockOps {
+                    direct: [direct::<D, 1>, direct::<D, 2>, direct::<D, 4>],
+                    expand: expand::<D>,
+                    tile: tile_q::<D>,
+                }
+            }
+            const fn float_block<const D: usize>() -> FloatOps {
+                FloatOps { direct: direct_block::<D>, decode: decode_block::<D> }
+            }
+            const fn float<const W: usize>() -> FloatOps {
+                FloatOps { direct: direct_float::<W>, decode: decode_float::<W> }
+            }
+
+            pub(super) static OPS: Ops = Ops {
+                tile_rows: $rows,
+                blocks: [
+                    block::<0>(),
+                    block::<1>(),
+                    block::<2>(),
+                    block::<3>(),
+                    block::<4>(),
+                    block::<5>(),
+                    block::<6>(),
+                    block::<7>(),
+                ],
+                floats: [
+                    float_block::<0>(),
+                    float_block::<1>(),
+                    float_block::<2>(),
+                    float_block::<3>(),
+                    float_block::<4>(),
+                    float_block::<5>(),
+                    float_block::<6>(),
+                    float_block::<7>(),
+                    float::<F32>(),
+                    float::<F16>(),
+                    float::<BF16>(),
+                ],
+                tile_f,
+                quantize: [quantize::<F32>, quantize::<F16>, quantize::<BF16>],
+                widen: [widen::<F32>, widen::<F16>, widen::<BF16>],
+                narrow: [narrow::<F32>, narrow::<F16>, narrow::<BF16>],
+                bias: <$simd as Simd>::BIAS,
+            };
+        }
+    };
+}
+
+entries!(portable, Portable, 2, 1, 4, 1);
+#[cfg(target_arch = "x86_64")]
+entries!(avx2, super::super::avx2::Avx2, 2, 1, 6, 1, #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(target_arch = "x86_64")]
+entries!(avx512, super::super::avx512::Avx512, 6, 2, 6, 2,
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]);

@@ -1,0 +1,420 @@
+//! The inner loops, written once over [`Simd`] and the block formats (an index into [`BLOCK_FORMATS`]).
+//!
+//! One formula serves every path, so results are equal bit by bit whatever the instruction set, the number of rows and
+//! the tile. With activations quantized in blocks of 32 (scale `d`, integers `q`), for each group of a weight row:
+//! `acc = fma(scale · d, Σ (code − offset)·q, acc)`, then for each 32 with a minimum `acc = fma(min, d · Σ q, acc)`.
+//! With f32 activations, for each k ascending: `acc = fma(w, x, acc)`, `w` the exact dequantized value.
+
+use super::simd::Simd;
+use crate::pack::{BLOCK_FORMATS, Layout, Scales};
+
+/// The layout of block format `D`.
+pub(super) const fn layout(format: usize) -> Layout {
+    match Layout::of(BLOCK_FORMATS[format]) {
+        Some(l) => l,
+        None => panic!("every block format in the list has a layout"),
+    }
+}
+
+/// What is added to `Σ code·q` in units of `−Σ q`: the offset of the format, or the bias that signed codes get.
+pub(super) const fn correction(l: &Layout, bias: i32) -> i32 {
+    if l.signed { bias } else { l.offset }
+}
+
+/// The planes of corrections, one for each (correction, group) that occurs.
+pub(super) const CORRECTIONS: [(i32, usize); 4] = [(8, 32), (16, 32), (128, 32), (32, 16)];
+
+/// The plane of a correction.
+pub(super) const fn plane(correction: i32) -> usize {
+    match correction {
+        8 => 0,
+        16 => 1,
+        128 => 2,
+        _ => 3,
+    }
+}
+
+/// Quantized activations of a tile of `T` rows, from some k on; the rows of a tile alternate.
+#[derive(Clone, Copy)]
+pub(super) struct XTile {
+    /// Integers, `[k / 4][T][4]`.
+    pub q: *const i8,
+    /// Scales, `[k / 32][T]`.
+    pub d: *const f32,
+    /// Scale times sum of the integers, `[k / 32][T]`.
+    pub dsum: *const f32,
+    /// −correction · sum, `[k / group][T]`, for each plane.
+    pub init: [*const i32; CORRECTIONS.len()],
+}
+
+impl XTile {
+    /// The same, `elements` (rows × k, a multiple of 32 times the rows of a tile) further on.
+    #[inline(always)]
+    pub unsafe fn advance(self, elements: usize) -> XTile {
+        // SAFETY: the caller stays inside the planes.
+        unsafe {
+            let mut init = self.init;
+            for (p, (_, group)) in init.iter_mut().zip(CORRECTIONS) {
+                *p = p.add(elements / group);
+            }
+            XTile {
+                q: self.q.add(elements),
+                d: self.d.add(elements / 32),
+                dsum: self.dsum.add(elements / 32),
+                init,
+            }
+        }
+    }
+}
+
+/// One panel against one tile of a few rows, straight from the packed weights.
+pub(super) struct Direct {
+    /// The panel.
+    pub panel: *const u8,
+    /// Columns.
+    pub k: usize,
+    /// Activations.
+    pub x: XTile,
+    /// Results, 16 per row.
+    pub c: *mut f32,
+    /// Floats from row to row of the results.
+    pub ldc: usize,
+}
+
+/// What is brought from a packed panel into a form quick to read again and again.
+pub(super) struct Expand {
+    /// The panel.
+    pub panel: *const u8,
+    /// Its columns.
+    pub k: usize,
+    /// First column wanted, a multiple of the block.
+    pub from: usize,
+    /// Columns wanted, whole blocks.
+    pub count: usize,
+    /// Where to.
+    pub to: *mut u8,
+}
+
+/// Expanded panels against tiles of quantized rows.
+pub(super) struct TileQ {
+    /// Expanded panel.
+    pub panel: *const u8,
+    /// Bytes to the second panel.
+    pub stride: usize,
+    /// Panels, 1 or 2.
+    pub panels: usize,
+    /// Columns in the expanded panels.
+    pub count: usize,
+    /// The first tile.
+    pub x: XTile,
+    /// Elements (rows × k) from tile to tile.
+    pub step: usize,
+    /// Tiles.
+    pub tiles: usize,
+    /// Results.
+    pub c: *mut f32,
+    /// Floats from row to row of the results.
+    pub ldc: usize,
+    /// Whether results start at zero; else they go on from what `c` holds.
+    pub first: bool,
+}
+
+/// f32 panels against rows of f32.
+pub(super) struct TileF {
+    /// Panel, `[k][16]`.
+    pub panel: *const f32,
+    /// Floats to the second panel.
+    pub stride: usize,
+    /// Panels, 1 or 2.
+    pub panels: usize,
+    /// Columns.
+    pub count: usize,
+    /// First row.
+    pub x: *const f32,
+    /// Floats from row to row; may be 0.
+    pub ldx: isize,
+    /// Rows.
+    pub rows: usize,
+    /// Results.
+    pub c: *mut f32,
+    /// Floats from row to row of the results.
+    pub ldc: usize,
+    /// Whether results start at zero; else they go on from what `c` holds.
+    pub first: bool,
+}
+
+/// Up to four packed panels against one row of f32.
+pub(super) struct DirectF {
+    /// First panel.
+    pub panel: *const u8,
+    /// Bytes from panel to panel.
+    pub stride: usize,
+    /// Panels, 1, 2 or 4.
+    pub panels: usize,
+    /// Columns.
+    pub k: usize,
+    /// The row.
+    pub x: *const f32,
+    /// Results, 16 per panel.
+    pub c: *mut f32,
+}
+
+/// The eight code vectors of 32 columns, ready for `dot`.
+#[inline(always)]
+pub(super) unsafe fn codes<S: Simd, const D: usize>(p: *const u8) -> [S::B; 8] {
+    let l = const { layout(D) };
+    // SAFETY: the caller's: 32 columns of codes at `p`.
+    unsafe {
+        let v = [S::load(p), S::load(p.add(64)), S::load(p.add(128)), S::load(p.add(192))];
+        if l.bits == 8 {
+            let w =
+                [S::load(p.add(256)), S::load(p.add(320)), S::load(p.add(384)), S::load(p.add(448))];
+            return [
+                S::signed(v[0]),
+                S::signed(v[1]),
+                S::signed(v[2]),
+                S::signed(v[3]),
+                S::signed(w[0]),
+                S::signed(w[1]),
+                S::signed(w[2]),
+                S::signed(w[3]),
+            ];
+        }
+        let mut c = [
+            S::and(v[0], 15),
+            S::and(v[1], 15),
+            S::and(v[2], 15),
+            S::and(v[3], 15),
+            S::shr(v[0], 4, 15),
+            S::shr(v[1], 4, 15),
+            S::shr(v[2], 4, 15),
+            S::shr(v[3], 4, 15),
+        ];
+        if l.bits == 5 {
+            let h = S::load(p.add(256));
+            for (j, c) in c.iter_mut().enumerate() {
+                let j = j as u32;
+                *c = S::or(*c, if j < 4 { S::shl(h, 4 - j, 16) } else { S::shr(h, j - 4, 16) });
+            }
+        }
+        if l.bits == 6 {
+            let h = [S::load(p.add(256)), S::load(p.add(320))];
+            for (j, c) in c.iter_mut().enumerate() {
+                let (h, bit) = (h[j / 4], 2 * (j as u32 % 4));
+                *c = S::or(*c, if bit <= 4 { S::shl(h, 4 - bit, 48) } else { S::shr(h, bit - 4, 48) });
+            }
+        }
+        c
+    }
+}
+
+/// Scale of group `g` of a block, and the minimum of its 32 columns where there is one. `p` is the block's scales.
+#[inline(always)]
+pub(super) unsafe fn scales<S: Simd, const D: usize>(p: *const u8, g: usize) -> (S::F, S::F) {
+    // SAFETY: the caller's: the scales of a whole block at `p`.
+    unsafe {
+        let d = S::load_f16(p.cast());
+        match const { layout(D) }.scales {
+            Scales::Scale => (d, d),
+            Scales::ScaleMin => (d, S::load_f16(p.add(32).cast())),
+            Scales::Super => {
+                let m = S::load_f16(p.add(32).cast());
+                let scale = S::mul(d, S::load_u8(p.add(64 + g * 16)));
+                (scale, S::neg_mul(m, S::load_u8(p.add(192 + g * 16))))
+            }
+            Scales::SuperSigned => (S::mul(d, S::load_i8(p.add(32 + g * 16).cast())), d),
+        }
+    }
+}
+
+/// `R` rows against one packed panel.
+#[inline(always)]
+pub(super) unsafe fn direct<S: Simd, const D: usize, const R: usize>(a: &Direct) {
+    let l = const { layout(D) };
+    let fix = const { correction(&layout(D), S::BIAS) };
+    let (sub, per) = (32 / l.group(), l.group() / 4);
+    // SAFETY: the caller's: a whole panel of `k` columns and `R` rows of activations.
+    unsafe {
+        let mut acc = [S::splat(0.0); R];
+        let mut x = a.x;
+        let mut p = a.panel;
+        let mut s = a.panel.add(l.scales_at(a.k));
+        for block in 0..a.k / l.block() {
+            for b in 0..l.block() / 32 {
+                let c = codes::<S, D>(p);
+                let at = block * l.block() / 32 + b;
+                let mut min = S::splat(0.0);
+                for g in 0..sub {
+                    let (scale, m) = scales::<S, D>(s, b * sub + g);
+                    min = m;
+                    for r in 0..R {
+                        let init = if fix == 0 { 0 } else { *x.init[plane(fix)].add((at * sub + g) * R + r) };
+                        // Two chains, so that the dots of one block overlap.
+                        let (mut even, mut odd) = (S::splat_i(init), S::splat_i(0));
+                        for j in 0..per / 2 {
+                            let j = g * per + 2 * j;
+                            even = if l.signed {
+                                S::dot::<true>(even, c[j], x.q.add((j * R + r) * 4))
+                            } else {
+                                S::dot::<false>(even, c[j], x.q.add((j * R + r) * 4))
+                            };
+                            odd = if l.signed {
+                                S::dot::<true>(odd, c[j + 1], x.q.add(((j + 1) * R + r) * 4))
+                            } else {
+                                S::dot::<false>(odd, c[j + 1], x.q.add(((j + 1) * R + r) * 4))
+                            };
+                        }
+                        let d = S::splat(*x.d.add(at * R + r));
+                        acc[r] = S::fma(S::mul(scale, d), S::to_f(S::add_i(even, odd)), acc[r]);
+                    }
+                }
+                if l.has_min() {
+                    for (r, acc) in acc.iter_mut().enumerate() {
+                        *acc = S::fma(min, S::splat(*x.dsum.add(at * R + r)), *acc);
+                    }
+                }
+                x.q = x.q.add(32 * R);
+                p = p.add(l.code_bytes());
+            }
+            s = s.add(l.scale_bytes());
+        }
+        for (r, acc) in acc.into_iter().enumerate() {
+            S::store_f32(a.c.add(r * a.ldc), acc);
+        }
+    }
+}
+
+/// Where the scales and minimums stand in an expanded panel of `count` columns: codes come first, a byte each.
+const fn expanded(l: &Layout, count: usize) -> (usize, usize) {
+    (count * 16, count * 16 + count / l.group() * 64)
+}
+
+/// Bytes of the largest expanded panel of `count` columns.
+pub(super) const fn expanded_bytes(count: usize) -> usize {
+    count * 16 + count / 16 * 64 + count / 32 * 64
+}
+
+/// Brings columns of a panel into code bytes `[k / 4][16][4]`, then scales `[k / group][16]` and minimums `[k / 32][16]`
+/// as f32.
+#[inline(always)]
+pub(super) unsafe fn expand<S: Simd, const D: usize>(a: &Expand) {
+    let l = const { layout(D) };
+    let sub = 32 / l.group();
+    let (scales_at, mins_at) = expanded(&l, a.count);
+    // SAFETY: the caller's: a whole panel, and room for the expanded columns.
+    unsafe {
+        let p = a.panel.add(a.from / 32 * l.code_bytes());
+        for b in 0..a.count / 32 {
+            let c = codes::<S, D>(p.add(b * l.code_bytes()));
+            for (j, c) in c.into_iter().enumerate() {
+                S::store(a.to.add(b * 512 + j * 64), c);
+            }
+        }
+        let s = a.panel.add(l.scales_at(a.k) + a.from / l.block() * l.scale_bytes());
+        for block in 0..a.count / l.block() {
+            for b in 0..l.block() / 32 {
+                let at = block * l.block() / 32 + b;
+                for g in 0..sub {
+                    let (scale, min) = scales::<S, D>(s.add(block * l.scale_bytes()), b * sub + g);
+                    S::store_f32(a.to.add(scales_at + (at * sub + g) * 64).cast(), scale);
+                    if l.has_min() {
+                        S::store_f32(a.to.add(mins_at + at * 64).cast(), min);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tiles of `R` rows by `P` expanded panels.
+#[inline(always)]
+unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a: &TileQ) {
+    let l = const { layout(D) };
+    let fix = const { correction(&layout(D), S::BIAS) };
+    let (sub, per) = (32 / l.group(), l.group() / 4);
+    let (scales_at, mins_at) = expanded(&l, a.count);
+    // SAFETY: the caller's: whole expanded panels, whole tiles of activations, room for whole tiles of results.
+    unsafe {
+        for t in 0..a.tiles {
+            let mut x = a.x.advance(t * a.step);
+            let c = a.c.add(t * R * a.ldc);
+            let mut acc = [[S::splat(0.0); P]; R];
+            if !a.first {
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    for (p, acc) in acc.iter_mut().enumerate() {
+                        *acc = S::load_f32(c.add(r * a.ldc + p * 16));
+                    }
+                }
+            }
+            let (mut w, mut s) = (a.panel, a.panel.add(scales_at).cast::<f32>());
+            let mut m = a.panel.add(mins_at).cast::<f32>();
+            for _ in 0..a.count / 32 {
+                for _ in 0..sub {
+                    let mut sum = [[S::splat_i(0); P]; R];
+                    if fix != 0 {
+                        for (r, sum) in sum.iter_mut().enumerate() {
+                            *sum = [S::splat_i(*x.init[plane(fix)].add(r)); P];
+                        }
+                    }
+                    for _ in 0..per {
+                        for p in 0..P {
+                            let code = S::load(w.add(p * a.stride));
+                            for (r, sum) in sum.iter_mut().enumerate() {
+                                sum[p] = if l.signed {
+                                    S::dot::<true>(sum[p], code, x.q.add(r * 4))
+                                } else {
+                                    S::dot::<false>(sum[p], code, x.q.add(r * 4))
+                                };
+                            }
+                        }
+                        w = w.add(64);
+                        x.q = x.q.add(4 * R);
+                    }
+                    for p in 0..P {
+                        let scale = S::load_f32(s.byte_add(p * a.stride));
+                        for r in 0..R {
+                            let scale = S::mul(scale, S::splat(*x.d.add(r)));
+                            acc[r][p] = S::fma(scale, S::to_f(sum[r][p]), acc[r][p]);
+                        }
+                    }
+                    s = s.add(16);
+                    if fix != 0 {
+                        x.init[plane(fix)] = x.init[plane(fix)].add(R);
+                    }
+                }
+                if l.has_min() {
+                    for p in 0..P {
+                        let min = S::load_f32(m.byte_add(p * a.stride));
+                        for (r, acc) in acc.iter_mut().enumerate() {
+                            acc[p] = S::fma(min, S::splat(*x.dsum.add(r)), acc[p]);
+                        }
+                    }
+                    m = m.add(16);
+                }
+                x.d = x.d.add(R);
+                x.dsum = x.dsum.add(R);
+            }
+            for (r, acc) in acc.iter().enumerate() {
+                for (p, acc) in acc.iter().enumerate() {
+                    S::store_f32(c.add(r * a.ldc + p * 16), *acc);
+                }
+            }
+        }
+    }
+}
+
+/// Tiles of `R` rows against one or two expanded panels, `P` at a time.
+#[inline(always)]
+pub(super) unsafe fn tile_q<S: Simd, const D: usize, const R: usize, const P: usize>(a: &TileQ) {
+    // SAFETY: the caller's.
+    unsafe {
+        if a.panels == P {
+            return tile_panels::<S, D, R, P>(a);
+        }
+        for p in 0..a.panels {
+            let one = TileQ { panel: a.panel.add(p * a.stride), panels: 1, c: a.c.add(16 * p), ..*a };
+            tile_panels::<S, D, R, 1>(&one);
+        }
+    }
+}
+

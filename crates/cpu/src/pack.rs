@@ -1,0 +1,567 @@
+//! Packed weights: one layout per element type that serves matrix × vector, matrix × matrix and row gather.
+//!
+//! Rows are grouped into panels of 16 (the last one padded with zeros). A panel holds its codes, then its scales, and
+//! starts on a 64-byte boundary:
+//!
+//! * Codes, for each 32 consecutive k: eight vectors of 64 bytes, vector `j` holding for row `r` the codes
+//!   `k = 4j..4j+4` at bytes `4r..4r+4`. 8-bit codes are stored so. 4-bit codes put vector `j` and `j + 4` in the low
+//!   and high nibbles of one; a fifth bit is bit `j` of a 64-byte plane that follows; two more bits are bits
+//!   `2(j mod 4)` of two such planes.
+//! * Scales, for each block, 16 rows each: f16 `d`, then f16 `m` where there is one; the 256-element formats then hold
+//!   their sub-block scales as bytes `[sub][16]`, then minimums likewise.
+//! * Float weights are `[k][16]` in their own type.
+//!
+//! Nothing is rounded: [`unpack`] gives the original bytes back.
+
+use frit_ir::DType;
+
+/// The name of the layout in kernel rows and schedules.
+pub const NAME: &str = "panel16";
+
+/// Rows in a panel.
+pub const PANEL: usize = 16;
+
+/// The block formats that have a packed layout.
+pub const BLOCK_FORMATS: [DType; 8] = [
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
+];
+
+/// How the scales of a block are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scales {
+    /// One f16 per 32 elements.
+    Scale,
+    /// f16 scale and f16 minimum per 32 elements.
+    ScaleMin,
+    /// Per 256 elements: f16 `d` and `dmin`, eight 6-bit scales and minimums.
+    Super,
+    /// Per 256 elements: f16 `d`, sixteen 8-bit signed scales.
+    SuperSigned,
+}
+
+/// What distinguishes the packed block formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bits of a code.
+    pub bits: usize,
+    /// Kind of scales.
+    pub scales: Scales,
+    /// What is taken from a stored code to get the signed integer: value = scale · (code − offset) + min.
+    pub offset: i32,
+    /// Whether codes are two's complement bytes.
+    pub signed: bool,
+}
+
+impl Layout {
+    /// The layout of a block format; `None` for types that have none.
+    pub const fn of(dtype: DType) -> Option<Layout> {
+        let (bits, scales, offset, signed) = match dtype {
+            DType::Q4_0 => (4, Scales::Scale, 8, false),
+            DType::Q4_1 => (4, Scales::ScaleMin, 0, false),
+            DType::Q5_0 => (5, Scales::Scale, 16, false),
+            DType::Q5_1 => (5, Scales::ScaleMin, 0, false),
+            DType::Q8_0 => (8, Scales::Scale, 0, true),
+            DType::Q4K => (4, Scales::Super, 0, false),
+            DType::Q5K => (5, Scales::Super, 0, false),
+            DType::Q6K => (6, Scales::SuperSigned, 32, false),
+            _ => return None,
+        };
+        Some(Layout { bits, scales, offset, signed })
+    }
+
+    /// Elements of a block along k.
+    pub const fn block(&self) -> usize {
+        match self.scales {
+            Scales::Scale | Scales::ScaleMin => 32,
+            Scales::Super | Scales::SuperSigned => 256,
+        }
+    }
+
+    /// Consecutive elements that share one scale.
+    pub const fn group(&self) -> usize {
+        match self.scales {
+            Scales::SuperSigned => 16,
+            _ => 32,
+        }
+    }
+
+    /// Bytes of the codes of 32 k of a panel.
+    pub const fn code_bytes(&self) -> usize {
+        self.bits * 64
+    }
+
+    /// Bytes of the scales of one block of a panel.
+    pub const fn scale_bytes(&self) -> usize {
+        match self.scales {
+            Scales::Scale => 32,
+            Scales::ScaleMin => 64,
+            Scales::Super => 64 + 256,
+            Scales::SuperSigned => 32 + 256,
+        }
+    }
+
+    /// Whether values have a minimum added.
+    pub const fn has_min(&self) -> bool {
+        matches!(self.scales, Scales::ScaleMin | Scales::Super)
+    }
+
+    /// Byte offset of the scales in a panel of `k` columns.
+    pub const fn scales_at(&self, k: usize) -> usize {
+        k / 32 * self.code_bytes()
+    }
+}
+
+/// Why weights cannot be packed or unpacked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PackError {
+    /// No packed layout for this type.
+    #[error("{0} weights have no packed layout")]
+    DType(DType),
+    /// Row length not a multiple of the block.
+    #[error("rows of {1} elements are not whole blocks of {0}, which holds {2}")]
+    Rows(DType, usize, usize),
+    /// Storage of the wrong size.
+    #[error("{0} bytes given where {1} are needed")]
+    Bytes(usize, usize),
+    /// Sizes that do not fit in memory.
+    #[error("{0}×{1} weights are too large")]
+    Size(usize, usize),
+}
+
+/// Bytes of one panel of 16 rows of `k` elements; `None` for a type without packed layout or on overflow.
+pub fn panel_bytes(dtype: DType, k: usize) -> Option<usize> {
+    let bytes = match Layout::of(dtype) {
+        Some(l) => (k / 32).checked_mul(l.code_bytes())?.checked_add((k / l.block()) * l.scale_bytes())?,
+        None => k.checked_mul(PANEL * float_size(dtype)?)?,
+    };
+    bytes.checked_next_multiple_of(64)
+}
+
+fn float_size(dtype: DType) -> Option<usize> {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16).then(|| dtype.info().unit_bytes)
+}
+
+/// Bytes of packed `[n, k]` weights.
+///
+/// # Errors
+/// As [`pack`].
+pub fn packed_bytes(dtype: DType, n: usize, k: usize) -> Result<usize, PackError> {
+    if Layout::of(dtype).is_none() && float_size(dtype).is_none() {
+        return Err(PackError::DType(dtype));
+    }
+    let block = dtype.info().unit_elements;
+    if !k.is_multiple_of(block) {
+        return Err(PackError::Rows(dtype, k, block));
+    }
+    let panel = panel_bytes(dtype, k).ok_or(PackError::Size(n, k))?;
+    n.div_ceil(PANEL).checked_mul(panel).ok_or(PackError::Size(n, k))
+}
+
+fn check(dtype: DType, n: usize, k: usize, plain: usize, packed: usize) -> Result<(), PackError> {
+    let need = packed_bytes(dtype, n, k)?;
+    if packed != need {
+        return Err(PackError::Bytes(packed, need));
+    }
+    let row = dtype.bytes_of(k).ok_or(PackError::Size(n, k))?;
+    let need = row.checked_mul(n).ok_or(PackError::Size(n, k))?;
+    if plain == need { Ok(()) } else { Err(PackError::Bytes(plain, need)) }
+}
+
+/// Packs row-major weights `[n, k]`, stored densely in `from`, into `to`, which has [`packed_bytes`] bytes.
+///
+/// # Errors
+/// A type without packed layout, rows that are not whole blocks, or slices of the wrong length.
+pub fn pack(dtype: DType, n: usize, k: usize, from: &[u8], to: &mut [u8]) -> Result<(), PackError> {
+    check(dtype, n, k, from.len(), to.len())?;
+    to.fill(0);
+    let panels = panel_bytes(dtype, k).unwrap_or(0);
+    let row_bytes = from.len().checked_div(n).unwrap_or(0);
+    for row in 0..n {
+        let (from, r) = (&from[row * row_bytes..][..row_bytes], row % PANEL);
+        let to = &mut to[row / PANEL * panels..][..panels];
+        match Layout::of(dtype) {
+            None => {
+                let size = row_bytes / k.max(1);
+                for (i, e) in from.chunks_exact(size.max(1)).enumerate() {
+                    to[(i * PANEL + r) * size..][..size].copy_from_slice(e);
+                }
+            }
+            Some(l) => {
+                for (b, bytes) in from.chunks_exact(dtype.info().unit_bytes).enumerate() {
+                    put_block(&l, k, r, b, &split(dtype, bytes), to);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The inverse of [`pack`].
+///
+/// # Errors
+/// As [`pack`].
+pub fn unpack(dtype: DType, n: usize, k: usize, from: &[u8], to: &mut [u8]) -> Result<(), PackError> {
+    check(dtype, n, k, to.len(), from.len())?;
+    let panels = panel_bytes(dtype, k).unwrap_or(0);
+    let row_bytes = to.len().checked_div(n).unwrap_or(0);
+    for row in 0..n {
+        let (to, r) = (&mut to[row * row_bytes..][..row_bytes], row % PANEL);
+        let from = &from[row / PANEL * panels..][..panels];
+        match Layout::of(dtype) {
+            None => {
+                let size = row_bytes / k.max(1);
+                for (i, e) in to.chunks_exact_mut(size.max(1)).enumerate() {
+                    e.copy_from_slice(&from[(i * PANEL + r) * size..][..size]);
+                }
+            }
+            Some(l) => {
+                for (b, bytes) in to.chunks_exact_mut(dtype.info().unit_bytes).enumerate() {
+                    join(dtype, &get_block(&l, k, r, b, from), bytes);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Row `row` of packed `[n, k]` weights as f32, exactly the dequantized values, into `out` of `k` elements.
+///
+/// # Errors
+/// As [`pack`]; [`PackError::Size`] too if there is no such row.
+pub fn decode_row(
+    dtype: DType,
+    n: usize,
+    k: usize,
+    packed: &[u8],
+    row: usize,
+    out: &mut [f32],
+) -> Result<(), PackError> {
+    let need = packed_bytes(dtype, n, k)?;
+    if packed.len() != need {
+        return Err(PackError::Bytes(packed.len(), need));
+    }
+    if out.len() != k {
+        return Err(PackError::Bytes(out.len() * 4, k * 4));
+    }
+    if row >= n {
+        return Err(PackError::Size(row, k));
+    }
+    let bytes = need / n.div_ceil(PANEL);
+    decode_panel_row(dtype, k, &packed[row / PANEL * bytes..][..bytes], row % PANEL, 0, out);
+    Ok(())
+}
+
+/// Columns from `from` on of row `r` of one panel as f32, as many as `out` takes: whole blocks. The panel has
+/// [`panel_bytes`] bytes.
+pub(crate) fn decode_panel_row(
+    dtype: DType,
+    k: usize,
+    panel: &[u8],
+    r: usize,
+    from: usize,
+    out: &mut [f32],
+) {
+    let Some(l) = Layout::of(dtype) else {
+        for (i, o) in out.iter_mut().enumerate() {
+            let at = (from + i) * PANEL + r;
+            let half = |p: &[u8]| u16::from_le_bytes([p[2 * at], p[2 * at + 1]]);
+            *o = match dtype {
+                DType::F16 => half::f16::from_bits(half(panel)).to_f32(),
+                DType::BF16 => half::bf16::from_bits(half(panel)).to_f32(),
+                _ => f32::from_le_bytes([
+                    panel[4 * at],
+                    panel[4 * at + 1],
+                    panel[4 * at + 2],
+                    panel[4 * at + 3],
+                ]),
+            };
+        }
+        return;
+    };
+    for (b, out) in out.chunks_exact_mut(l.block()).enumerate() {
+        let block = get_block(&l, k, r, from / l.block() + b, panel);
+        for (g, out) in out.chunks_exact_mut(l.group()).enumerate() {
+            let (scale, min) = block.scale(&l, g);
+            for (o, c) in out.iter_mut().zip(&block.codes[g * l.group()..]) {
+                let c = if l.signed { *c as i8 as i32 } else { *c as i32 - l.offset };
+                *o = scale.mul_add(c as f32, min);
+            }
+        }
+    }
+}
+
+/// A block of any format taken apart, nothing computed.
+struct Block {
+    codes: [u8; 256],
+    d: u16,
+    m: u16,
+    scales: [u8; 16],
+    mins: [u8; 8],
+}
+
+impl Block {
+    fn new() -> Block {
+        Block { codes: [0; 256], d: 0, m: 0, scales: [0; 16], mins: [0; 8] }
+    }
+
+    /// Scale and minimum of group `g`; both are exact products.
+    fn scale(&self, l: &Layout, g: usize) -> (f32, f32) {
+        let f = |b: u16| half::f16::from_bits(b).to_f32();
+        let (d, m) = (f(self.d), f(self.m));
+        match l.scales {
+            Scales::Scale => (d, 0.0),
+            Scales::ScaleMin => (d, m),
+            Scales::Super => (d * self.scales[g] as f32, -(m * self.mins[g] as f32)),
+            Scales::SuperSigned => (d * (self.scales[g] as i8) as f32, 0.0),
+        }
+    }
+}
+
+/// Where code `i` (of a block of at most 256) of row `r` is: byte and shift of its low 4 bits (or all 8), and byte and
+/// shift of the bits above.
+fn place(l: &Layout, r: usize, i: usize) -> (usize, u32, usize, u32) {
+    let (base, j, lane) = (i / 32 * l.code_bytes(), i % 32 / 4, r * 4 + i % 4);
+    match l.bits {
+        8 => (base + j * 64 + lane, 0, 0, 0),
+        _ => {
+            let low = base + j % 4 * 64 + lane;
+            let shift = if j < 4 { 0 } else { 4 };
+            match l.bits {
+                4 => (low, shift, 0, 0),
+                5 => (low, shift, base + 256 + lane, j as u32),
+                _ => (low, shift, base + 256 + j / 4 * 64 + lane, 2 * (j as u32 % 4)),
+            }
+        }
+    }
+}
+
+fn put_block(l: &Layout, k: usize, r: usize, b: usize, block: &Block, panel: &mut [u8]) {
+    let (codes, scales) = panel.split_at_mut(l.scales_at(k));
+    let codes = &mut codes[b * l.block() / 32 * l.code_bytes()..];
+    for (i, c) in block.codes[..l.block()].iter().enumerate() {
+        let (low, shift, high, bit) = place(l, r, i);
+        match l.bits {
+            8 => codes[low] = *c,
+            4 => codes[low] |= c << shift,
+            _ => {
+                codes[low] |= (c & 15) << shift;
+                codes[high] |= (c >> 4) << bit;
+            }
+        }
+    }
+    let s = &mut scales[b * l.scale_bytes()..][..l.scale_bytes()];
+    s[2 * r..2 * r + 2].copy_from_slice(&block.d.to_le_bytes());
+    if l.has_min() {
+        s[32 + 2 * r..34 + 2 * r].copy_from_slice(&block.m.to_le_bytes());
+    }
+    let (subs, mins) = sub_scales(l);
+    for g in 0..subs {
+        s[l.scale_bytes() - (subs + mins) * PANEL + g * PANEL + r] = block.scales[g];
+    }
+    for g in 0..mins {
+        s[l.scale_bytes() - mins * PANEL + g * PANEL + r] = block.mins[g];
+    }
+}
+
+fn get_block(l: &Layout, k: usize, r: usize, b: usize, panel: &[u8]) -> Block {
+    let (codes, scales) = panel.split_at(l.scales_at(k));
+    let codes = &codes[b * l.block() / 32 * l.code_bytes()..];
+    let mut block = Block::new();
+    for (i, c) in block.codes[..l.block()].iter_mut().enumerate() {
+        let (low, shift, high, bit) = place(l, r, i);
+        *c = match l.bits {
+            8 => codes[low],
+            4 => codes[low] >> shift & 15,
+            5 => codes[low] >> shift & 15 | (codes[high] >> bit & 1) << 4,
+            _ => codes[low] >> shift & 15 | (codes[high] >> bit & 3) << 4,
+        };
+    }
+    let s = &scales[b * l.scale_bytes()..][..l.scale_bytes()];
+    block.d = u16::from_le_bytes([s[2 * r], s[2 * r + 1]]);
+    if l.has_min() {
+        block.m = u16::from_le_bytes([s[32 + 2 * r], s[33 + 2 * r]]);
+    }
+    let (subs, mins) = sub_scales(l);
+    for g in 0..subs {
+        block.scales[g] = s[l.scale_bytes() - (subs + mins) * PANEL + g * PANEL + r];
+    }
+    for g in 0..mins {
+        block.mins[g] = s[l.scale_bytes() - mins * PANEL + g * PANEL + r];
+    }
+    block
+}
+
+/// Number of sub-block scales and minimums of a block.
+fn sub_scales(l: &Layout) -> (usize, usize) {
+    match l.scales {
+        Scales::Super => (8, 8),
+        Scales::SuperSigned => (16, 0),
+        _ => (0, 0),
+    }
+}
+
+/// Byte offsets of `d`, `m`, packed 6-bit scales (or 8-bit ones), high bits and low bits in a stored block.
+fn parts(dtype: DType) -> (usize, usize, usize, usize, usize) {
+    match dtype {
+        DType::Q4_0 | DType::Q8_0 => (0, 0, 0, 0, 2),
+        DType::Q4_1 => (0, 2, 0, 0, 4),
+        DType::Q5_0 => (0, 0, 0, 2, 6),
+        DType::Q5_1 => (0, 2, 0, 4, 8),
+        DType::Q4K => (0, 2, 4, 0, 16),
+        DType::Q5K => (0, 2, 4, 16, 48),
+        _ => (208, 0, 192, 128, 0),
+    }
+}
+
+/// Where code `i` of a stored block has its low bits (byte, shift) and its high bits (byte, shift).
+fn stored(dtype: DType, i: usize) -> (usize, u32, usize, u32) {
+    match dtype {
+        DType::Q8_0 => (i, 0, 0, 0),
+        DType::Q4K | DType::Q5K => {
+            (i / 64 * 32 + i % 32, if i % 64 < 32 { 0 } else { 4 }, i % 32, (i / 32) as u32)
+        }
+        DType::Q6K => {
+            let (half, quarter, l) = (i / 128, i % 128 / 32, i % 32);
+            let low = half * 64 + quarter % 2 * 32 + l;
+            (low, if quarter < 2 { 0 } else { 4 }, half * 32 + l, 2 * quarter as u32)
+        }
+        _ => (i % 16, if i < 16 { 0 } else { 4 }, i / 8, (i % 8) as u32),
+    }
+}
+
+fn split(dtype: DType, bytes: &[u8]) -> Block {
+    let mut block = Block::new();
+    let Some(l) = Layout::of(dtype) else { return block };
+    let (d, m, sc, high, low) = parts(dtype);
+    let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    block.d = half(d);
+    if l.has_min() {
+        block.m = half(m);
+    }
+    for (i, c) in block.codes[..l.block()].iter_mut().enumerate() {
+        let (lo, shift, hi, bit) = stored(dtype, i);
+        *c = match l.bits {
+            8 => bytes[low + lo],
+            4 => bytes[low + lo] >> shift & 15,
+            5 => bytes[low + lo] >> shift & 15 | (bytes[high + hi] >> bit & 1) << 4,
+            _ => bytes[low + lo] >> shift & 15 | (bytes[high + hi] >> bit & 3) << 4,
+        };
+    }
+    match l.scales {
+        Scales::SuperSigned => block.scales.copy_from_slice(&bytes[sc..sc + 16]),
+        Scales::Super => {
+            let q = &bytes[sc..sc + 12];
+            for j in 0..4 {
+                block.scales[j] = q[j] & 63;
+                block.mins[j] = q[j + 4] & 63;
+                block.scales[j + 4] = q[j + 8] & 15 | q[j] >> 6 << 4;
+                block.mins[j + 4] = q[j + 8] >> 4 | q[j + 4] >> 6 << 4;
+            }
+        }
+        _ => {}
+    }
+    block
+}
+
+fn join(dtype: DType, block: &Block, bytes: &mut [u8]) {
+    let Some(l) = Layout::of(dtype) else { return };
+    bytes.fill(0);
+    let (d, m, sc, high, low) = parts(dtype);
+    bytes[d..d + 2].copy_from_slice(&block.d.to_le_bytes());
+    if l.has_min() {
+        bytes[m..m + 2].copy_from_slice(&block.m.to_le_bytes());
+    }
+    for (i, c) in block.codes[..l.block()].iter().enumerate() {
+        let (lo, shift, hi, bit) = stored(dtype, i);
+        match l.bits {
+            8 => bytes[low + lo] = *c,
+            4 => bytes[low + lo] |= c << shift,
+            _ => {
+                bytes[low + lo] |= (c & 15) << shift;
+                bytes[high + hi] |= (c >> 4) << bit;
+            }
+        }
+    }
+    match l.scales {
+        Scales::SuperSigned => bytes[sc..sc + 16].copy_from_slice(&block.scales),
+        Scales::Super => {
+            for j in 0..4 {
+                bytes[sc + j] = block.scales[j] | block.scales[j + 4] >> 4 << 6;
+                bytes[sc + j + 4] = block.mins[j] | block.mins[j + 4] >> 4 << 6;
+                bytes[sc + j + 8] = block.scales[j + 4] & 15 | block.mins[j + 4] << 4;
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every packed type.
+    pub const PACKED: [DType; 11] = [
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::Q4_0,
+        DType::Q4_1,
+        DType::Q5_0,
+        DType::Q5_1,
+        DType::Q8_0,
+        DType::Q4K,
+        DType::Q5K,
+        DType::Q6K,
+    ];
+
+    fn noise(n: usize) -> Vec<u8> {
+        let mut s = 1u64;
+        (0..n)
+            .map(|_| {
+                s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (s >> 33) as u8
+            })
+            .collect()
+    }
+
+    #[test]
+    fn unpack_gives_the_bytes_back() {
+        for dtype in PACKED {
+            for (n, blocks) in [(1, 1), (15, 2), (16, 3), (17, 1), (33, 2), (0, 1)] {
+                let k = blocks * dtype.info().unit_elements.max(3);
+                let bytes = noise(n * dtype.bytes_of(k).unwrap());
+                let mut packed = vec![7; packed_bytes(dtype, n, k).unwrap()];
+                pack(dtype, n, k, &bytes, &mut packed).unwrap();
+                let mut back = vec![3; bytes.len()];
+                unpack(dtype, n, k, &packed, &mut back).unwrap();
+                assert_eq!(bytes, back, "{dtype} {n}×{k}");
+            }
+        }
+    }
+
+    #[test]
+    fn packed_weights_are_as_small_as_the_file() {
+        for dtype in PACKED {
+            let (n, k) = (64, 1024);
+            let plain = n * dtype.bytes_of(k).unwrap();
+            let packed = packed_bytes(dtype, n, k).unwrap();
+            assert!(packed * 100 <= plain * 103, "{dtype}: {packed} for {plain}");
+        }
+    }
+
+    #[test]
+    fn wrong_sizes_are_errors() {
+        assert_eq!(packed_bytes(DType::Q4K, 3, 128), Err(PackError::Rows(DType::Q4K, 128, 256)));
+        assert_eq!(packed_bytes(DType::I8, 3, 128), Err(PackError::DType(DType::I8)));
+        assert!(packed_bytes(DType::F32, usize::MAX, usize::MAX).is_err());
+        assert_eq!(pack(DType::F32, 1, 1, &[0; 3], &mut [0; 64]), Err(PackError::Bytes(3, 4)));
+        assert_eq!(pack(DType::F32, 1, 1, &[0; 4], &mut [0; 4]), Err(PackError::Bytes(4, 64)));
+    }
+}
