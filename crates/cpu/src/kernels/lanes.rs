@@ -1,0 +1,430 @@
+//! Sixteen f32 lanes over each instruction set, and the element types that load into them. Every operation gives the
+//! same bits on every set, sums included.
+//!
+//! Methods are inlined into functions that enable the instruction set (see [`super::row::kernel`]); nothing else may
+//! call them.
+
+use frit_ir::DType;
+use half::{bf16, f16};
+
+/// Number of lanes.
+pub(crate) const LANES: usize = 16;
+
+/// Sixteen lanes of one instruction set.
+///
+/// # Safety
+/// All methods: the machine must have the instruction set, and pointers must be valid for what is read or written (no
+/// alignment needed).
+pub(crate) trait Lanes: Copy + 'static {
+    /// 16 × f32.
+    type F: Copy;
+    /// Whether register tiles of 4 × 64 fit the register file (else 4 × 16).
+    const WIDE: bool;
+
+    /// All lanes `v`.
+    unsafe fn splat(v: f32) -> Self::F;
+    /// Sixteen f32.
+    unsafe fn load(p: *const f32) -> Self::F;
+    /// Sixteen f16.
+    unsafe fn load_f16(p: *const u16) -> Self::F;
+    /// Sixteen bf16.
+    unsafe fn load_bf16(p: *const u16) -> Self::F;
+    /// Sixteen f32 out.
+    unsafe fn store(p: *mut f32, v: Self::F);
+    /// Sixteen f16 out, rounded to nearest even.
+    unsafe fn store_f16(p: *mut u16, v: Self::F);
+    /// a + b.
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    /// a · b.
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// a · b + c, rounded once.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The sum of the lanes of each of four vectors, in the order of [`sum`].
+    unsafe fn sum4(v: [Self::F; 4]) -> [f32; 4];
+}
+
+/// The lanes of `v` as an array.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+pub(crate) unsafe fn array<L: Lanes>(v: L::F) -> [f32; LANES] {
+    let mut a = [0.0; LANES];
+    // SAFETY: the caller's; the array holds sixteen.
+    unsafe { L::store(a.as_mut_ptr(), v) };
+    a
+}
+
+/// The sum of sixteen values in the one order that every instruction set keeps.
+#[inline(always)]
+pub(crate) fn sum(x: [f32; LANES]) -> f32 {
+    let quarter = |q: usize| (x[4 * q] + x[4 * q + 2]) + (x[4 * q + 1] + x[4 * q + 3]);
+    (quarter(0) + quarter(2)) + (quarter(1) + quarter(3))
+}
+
+/// A float type of memory.
+pub(crate) trait Element: Copy + 'static {
+    /// Its name.
+    const DTYPE: DType;
+
+    /// Its value.
+    fn get(self) -> f32;
+    /// The nearest value of the type, halves to even.
+    fn of(v: f32) -> Self;
+    /// Sixteen values.
+    ///
+    /// # Safety
+    /// As [`Lanes`].
+    unsafe fn load<L: Lanes>(p: *const Self) -> L::F;
+    /// Sixteen values out, rounded to nearest even.
+    ///
+    /// # Safety
+    /// As [`Lanes`].
+    unsafe fn store<L: Lanes>(p: *mut Self, v: L::F);
+}
+
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+
+    #[inline(always)]
+    fn get(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn of(v: f32) -> f32 {
+        v
+    }
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const f32) -> L::F {
+        // SAFETY: the caller's.
+        unsafe { L::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn store<L: Lanes>(p: *mut f32, v: L::F) {
+        // SAFETY: the caller's.
+        unsafe { L::store(p, v) }
+    }
+}
+
+impl Element for f16 {
+    const DTYPE: DType = DType::F16;
+
+    #[inline(always)]
+    fn get(self) -> f32 {
+        self.to_f32()
+    }
+    #[inline(always)]
+    fn of(v: f32) -> f16 {
+        f16::from_f32(v)
+    }
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const f16) -> L::F {
+        // SAFETY: the caller's; f16 is a u16 in memory.
+        unsafe { L::load_f16(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store<L: Lanes>(p: *mut f16, v: L::F) {
+        // SAFETY: as above.
+        unsafe { L::store_f16(p.cast(), v) }
+    }
+}
+
+impl Element for bf16 {
+    const DTYPE: DType = DType::BF16;
+
+    #[inline(always)]
+    fn get(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+    /// NaN is kept quiet with its upper bits.
+    #[inline(always)]
+    fn of(v: f32) -> bf16 {
+        let b = v.to_bits();
+        let rounded = b.wrapping_add(0x7fff + (b >> 16 & 1)) >> 16;
+        bf16::from_bits(if v.is_nan() { b >> 16 | 0x40 } else { rounded } as u16)
+    }
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const bf16) -> L::F {
+        // SAFETY: the caller's; bf16 is a u16 in memory.
+        unsafe { L::load_bf16(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store<L: Lanes>(p: *mut bf16, v: L::F) {
+        // SAFETY: the caller's.
+        let a = unsafe { array::<L>(v) };
+        let out = a.map(bf16::of);
+        // SAFETY: the caller's: sixteen elements at `p`.
+        unsafe { p.cast::<[bf16; LANES]>().write_unaligned(out) };
+    }
+}
+
+/// `n` elements at `src` as f32 to `dst`.
+///
+/// # Safety
+/// As [`Lanes`]; the two do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn widen<L: Lanes, E: Element>(src: *const E, dst: *mut f32, n: usize) {
+    let whole = n - n % LANES;
+    // SAFETY: every index is below `n`.
+    unsafe {
+        for i in (0..whole).step_by(LANES) {
+            L::store(dst.add(i), E::load::<L>(src.add(i)));
+        }
+        for i in whole..n {
+            dst.add(i).write((*src.add(i)).get());
+        }
+    }
+}
+
+/// `n` f32 at `src`, rounded, to `dst`.
+///
+/// # Safety
+/// As [`Lanes`]; the two do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn narrow<L: Lanes, E: Element>(src: *const f32, dst: *mut E, n: usize) {
+    let whole = n - n % LANES;
+    // SAFETY: every index is below `n`.
+    unsafe {
+        for i in (0..whole).step_by(LANES) {
+            E::store::<L>(dst.add(i), L::load(src.add(i)));
+        }
+        for i in whole..n {
+            dst.add(i).write(E::of(*src.add(i)));
+        }
+    }
+}
+
+/// `n ≤ 16` elements at `p`, the other lanes zero.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+pub(crate) unsafe fn load_part<L: Lanes, E: Element>(p: *const E, n: usize) -> L::F {
+    let mut a = [0.0; LANES];
+    for (i, a) in a.iter_mut().enumerate().take(n) {
+        // SAFETY: `i < n`.
+        *a = unsafe { *p.add(i) }.get();
+    }
+    // SAFETY: the array holds sixteen.
+    unsafe { L::load(a.as_ptr()) }
+}
+
+/// Plain Rust.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+impl Lanes for Portable {
+    type F = [f32; LANES];
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    unsafe fn splat(v: f32) -> [f32; LANES] {
+        [v; LANES]
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> [f32; LANES] {
+        // SAFETY: the caller's.
+        unsafe { p.cast::<[f32; LANES]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> [f32; LANES] {
+        // SAFETY: the caller's.
+        unsafe { p.cast::<[u16; LANES]>().read_unaligned() }.map(|b| f16::from_bits(b).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> [f32; LANES] {
+        // SAFETY: the caller's.
+        unsafe { p.cast::<[u16; LANES]>().read_unaligned() }.map(|b| f32::from_bits(u32::from(b) << 16))
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: [f32; LANES]) {
+        // SAFETY: the caller's.
+        unsafe { p.cast::<[f32; LANES]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, v: [f32; LANES]) {
+        // SAFETY: the caller's.
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(v.map(|v| f16::from_f32(v).to_bits())) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    unsafe fn mul(a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    unsafe fn fma(a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    unsafe fn sum4(v: [[f32; LANES]; 4]) -> [f32; 4] {
+        v.map(sum)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::Lanes;
+
+    /// Two registers of eight.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2;
+
+    // SAFETY of every block here: the caller vouches for the instruction set and the pointers.
+    #[allow(clippy::undocumented_unsafe_blocks)]
+    impl Lanes for Avx2 {
+        type F = [__m256; 2];
+        const WIDE: bool = false;
+
+        #[inline(always)]
+        unsafe fn splat(v: f32) -> [__m256; 2] {
+            unsafe { [_mm256_set1_ps(v); 2] }
+        }
+        #[inline(always)]
+        unsafe fn load(p: *const f32) -> [__m256; 2] {
+            unsafe { [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))] }
+        }
+        #[inline(always)]
+        unsafe fn load_f16(p: *const u16) -> [__m256; 2] {
+            unsafe {
+                [
+                    _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+                    _mm256_cvtph_ps(_mm_loadu_si128(p.add(8).cast())),
+                ]
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_bf16(p: *const u16) -> [__m256; 2] {
+            unsafe {
+                let one = |p: *const u16| {
+                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+                };
+                [one(p), one(p.add(8))]
+            }
+        }
+        #[inline(always)]
+        unsafe fn store(p: *mut f32, v: [__m256; 2]) {
+            unsafe {
+                _mm256_storeu_ps(p, v[0]);
+                _mm256_storeu_ps(p.add(8), v[1]);
+            }
+        }
+        #[inline(always)]
+        unsafe fn store_f16(p: *mut u16, v: [__m256; 2]) {
+            unsafe {
+                _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v[0]));
+                _mm_storeu_si128(p.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v[1]));
+            }
+        }
+        #[inline(always)]
+        unsafe fn add(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+            unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
+        }
+        #[inline(always)]
+        unsafe fn mul(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+            unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
+        }
+        #[inline(always)]
+        unsafe fn fma(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+            unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
+        }
+        #[inline(always)]
+        unsafe fn sum4(v: [[__m256; 2]; 4]) -> [f32; 4] {
+            unsafe {
+                let half = |i: usize| {
+                    let pair = |a: __m256, b: __m256| {
+                        _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b))
+                    };
+                    let (s, t) =
+                        (_mm256_castps_pd(pair(v[0][i], v[1][i])), _mm256_castps_pd(pair(v[2][i], v[3][i])));
+                    _mm256_add_ps(
+                        _mm256_castpd_ps(_mm256_unpacklo_pd(s, t)),
+                        _mm256_castpd_ps(_mm256_unpackhi_pd(s, t)),
+                    )
+                };
+                let both = _mm256_add_ps(half(0), half(1));
+                let all = _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
+                let mut out = [0.0; 4];
+                _mm_storeu_ps(out.as_mut_ptr(), all);
+                out
+            }
+        }
+    }
+
+    /// One register of sixteen.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512;
+
+    // SAFETY of every block here: the caller vouches for the instruction set and the pointers.
+    #[allow(clippy::undocumented_unsafe_blocks)]
+    impl Lanes for Avx512 {
+        type F = __m512;
+        const WIDE: bool = true;
+
+        #[inline(always)]
+        unsafe fn splat(v: f32) -> __m512 {
+            unsafe { _mm512_set1_ps(v) }
+        }
+        #[inline(always)]
+        unsafe fn load(p: *const f32) -> __m512 {
+            unsafe { _mm512_loadu_ps(p) }
+        }
+        #[inline(always)]
+        unsafe fn load_f16(p: *const u16) -> __m512 {
+            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+        }
+        #[inline(always)]
+        unsafe fn load_bf16(p: *const u16) -> __m512 {
+            unsafe {
+                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+            }
+        }
+        #[inline(always)]
+        unsafe fn store(p: *mut f32, v: __m512) {
+            unsafe { _mm512_storeu_ps(p, v) }
+        }
+        #[inline(always)]
+        unsafe fn store_f16(p: *mut u16, v: __m512) {
+            unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+        }
+        #[inline(always)]
+        unsafe fn add(a: __m512, b: __m512) -> __m512 {
+            unsafe { _mm512_add_ps(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+            unsafe { _mm512_mul_ps(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+            unsafe { _mm512_fmadd_ps(a, b, c) }
+        }
+        #[inline(always)]
+        unsafe fn sum4(v: [__m512; 4]) -> [f32; 4] {
+            unsafe {
+                let pair =
+                    |a: __m512, b: __m512| _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                let (s, t) = (_mm512_castps_pd(pair(v[0], v[1])), _mm512_castps_pd(pair(v[2], v[3])));
+                let quarters = _mm512_add_ps(
+                    _mm512_castpd_ps(_mm512_unpacklo_pd(s, t)),
+                    _mm512_castpd_ps(_mm512_unpackhi_pd(s, t)),
+                );
+                let both =
+                    _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps::<1>(quarters));
+                let all = _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
+                let mut out = [0.0; 4];
+                _mm_storeu_ps(out.as_mut_ptr(), all);
+                out
+            }
+        }
+    }
+}
