@@ -1,1 +1,5 @@
-//! Tests of the whole.
+//! What the tests of the whole share: op cases as graphs, running them on a device, golden data.
+
+pub mod case;
+pub mod cpu;
+pub mod golden;

@@ -182,6 +182,11 @@ impl Compiled {
         &self.inner.report
     }
 
+    /// The schedule: steps over planned memory.
+    pub fn schedule(&self) -> &frit_ir::schedule::Schedule {
+        self.inner.exe.schedule()
+    }
+
     /// The executable beneath.
     pub(crate) fn executable(&self) -> &Arc<Executable> {
         &self.inner.exe

@@ -153,6 +153,18 @@ impl From<frit_cpu::error::ExecError> for Error {
     }
 }
 
+impl From<frit_models::ModelError> for Error {
+    fn from(e: frit_models::ModelError) -> Error {
+        use frit_models::ModelError as M;
+        let message = e.to_string();
+        match e {
+            M::UnknownArch { .. } | M::Unsupported { .. } => Error::Unsupported { message },
+            M::Option { .. } => Error::Value { message },
+            other => Error::Format { message, source: other.source().map(|s| s.to_string().into()) },
+        }
+    }
+}
+
 impl From<frit_cpu::pool::PoolError> for Error {
     fn from(e: frit_cpu::pool::PoolError) -> Error {
         match e {

@@ -1,1 +1,43 @@
-//! Facade.
+//! Compiler and runtime for machine-learning graphs: load a language model and generate text, or compile and run a graph of
+//! your own.
+//!
+//! ```no_run
+//! let model = frit::Model::load("model.gguf")?; // a GGUF file or a Hugging Face folder
+//! let mut generator = model.generator(frit::Options::default())?;
+//! let mut reply = generator.complete("The capital of France is")?;
+//! for piece in &mut reply {
+//!     print!("{}", piece?.text);
+//! }
+//! let end = reply.finish()?; // stop reason, token counts, times
+//! # Ok::<(), frit::Error>(())
+//! ```
+//!
+//! * [`Model`] and [`Compiled`] are cheap clones that threads share; weights are held once.
+//! * [`Generator`] and [`Session`] are one user each: they own their state, move between threads, and run by `&mut self`.
+//! * [`Reply`] is an iterator of [`Piece`]s; [`Cancel`] stops it within one step from any thread.
+//! * Every failure is an [`Error`], whose variants say what a caller can do about it.
+//!
+//! The library prints nothing, reads no environment variable, sets no handlers and never ends the process.
+
+mod compiled;
+mod decoder;
+mod error;
+mod generator;
+mod model;
+mod view;
+
+pub use compiled::{Activations, CompileOptions, Compiled, Outputs, Precision, Session, Weights, compile};
+pub use error::{Error, Result};
+#[cfg(feature = "text")]
+pub use frit_formats::tokenizer::{EncodeOptions, Tokenizer};
+pub use frit_ir::{DType, Dim, Graph, Tensor};
+pub use frit_ops::build::Builder;
+pub use generator::{Cancel, End, Generator, Options, Piece, Reply, SamplingOptions, Stats, StopReason};
+pub use model::{Limits, LoadOptions, Model};
+pub use view::{Element, TensorView};
+
+/// Graphs in depth: types, expressions, ops, the text format. Less stable than the rest of this crate.
+pub mod graph {
+    pub use frit_ir::{Attr, Attrs, Expr, Registry, ScalarOp, Symbols, Type, ValueId};
+    pub use frit_ops::registry;
+}

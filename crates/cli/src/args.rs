@@ -1,0 +1,168 @@
+//! The command line. The same flag means the same in every command.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Run, inspect and measure language models on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "frit", version, before_help = "Example: frit generate smollm2 \"The capital of France is\"")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Continue a text; the speed follows on standard error.
+    #[command(before_help = "Example: frit generate smollm2 \"The capital of France is\" --max-tokens 20")]
+    Generate(GenerateArgs),
+    /// Show a model's graph before and after fusion, its kernels, schedule and memory plan.
+    #[command(before_help = "Example: frit inspect smollm2 --show memory")]
+    Inspect(InspectArgs),
+    /// Measure prompt and generation speed, time to first token, load time and peak memory.
+    #[command(before_help = "Example: frit bench smollm2 --prompt 512 --tokens 64 --json")]
+    Bench(BenchArgs),
+    /// Fetch a model into the cache, by name or URL.
+    #[command(before_help = "Example: frit pull smollm2")]
+    Pull(PullArgs),
+}
+
+/// How quantized weights read their activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ActivationsArg {
+    /// Rounded to 8 bits in blocks of 32: fast.
+    Q8,
+    /// As they are: exact, slower.
+    F32,
+}
+
+/// What every command that loads a model takes.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// A GGUF file, a Hugging Face folder, or a name that `frit pull` knows (smollm2).
+    pub model: String,
+    /// Threads; the default is one per processor.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Positions of the KV cache; the default is what the model was trained for, at most 4096.
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+    /// Precision of the activations that quantized weights read.
+    #[arg(long, value_enum, default_value = "q8")]
+    pub activations: ActivationsArg,
+}
+
+/// `frit generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The text to continue; `-` reads standard input.
+    pub prompt: String,
+    /// Tokens generated at most.
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub max_tokens: usize,
+    /// 0 always takes the most likely token; higher is more varied.
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Choose among the N most likely tokens; 0 is off.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub top_k: usize,
+    /// Choose among the most likely tokens that together have this probability; 1 is off.
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub top_p: f32,
+    /// Drop tokens less likely than this share of the most likely one; 0 is off.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub min_p: f32,
+    /// Divide the logits of recent tokens by this; 1 is off.
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub repeat_penalty: f32,
+    /// Seed of the draw: the same seed gives the same text.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Stop at this string (may be given several times).
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Go on past the model's end-of-text token.
+    #[arg(long)]
+    pub ignore_end: bool,
+    /// One JSON document at the end instead of streamed text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `frit inspect` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Show {
+    /// The graph as the model states it.
+    Graph,
+    /// The graph after fusion.
+    Fused,
+    /// The kernel of every step, and copies inserted.
+    Placement,
+    /// The steps over memory.
+    Schedule,
+    /// The memory plan.
+    Memory,
+    /// Passes with their times.
+    Passes,
+    /// A summary of all.
+    Summary,
+}
+
+/// `frit inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// What to show.
+    #[arg(long, value_enum, default_value = "summary")]
+    pub show: Show,
+    /// The summary as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `frit bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Tokens of the prompt.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub prompt: usize,
+    /// Tokens generated.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub tokens: usize,
+    /// Measured runs, after one that is not counted; the best is reported.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub runs: usize,
+    /// One JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `frit pull`.
+#[derive(Debug, Args)]
+pub struct PullArgs {
+    /// A known name (smollm2) or an http(s) URL.
+    pub source: String,
+    /// Expected SHA-256 of a URL's file, in hexadecimal.
+    #[arg(long, value_name = "HEX")]
+    pub sha256: Option<String>,
+    /// Seconds to wait for a server that sends nothing.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
+    pub stall: f64,
+    /// Fetch again even if the cache has it.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// A number of seconds between 0.01 and a day.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(v) if (0.01..=86_400.0).contains(&v) => Ok(v),
+        _ => Err("must be between 0.01 and 86400".into()),
+    }
+}

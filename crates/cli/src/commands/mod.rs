@@ -1,0 +1,6 @@
+//! The commands, a file each.
+
+pub mod bench;
+pub mod generate;
+pub mod inspect;
+pub mod pull;

@@ -1,0 +1,86 @@
+//! Fetching files into the cache: under a temporary name, checked, then renamed. A file under its final name is whole.
+
+pub mod http;
+pub mod wheel;
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use sha2::{Digest, Sha256};
+
+/// What a file must be.
+#[derive(Clone, Debug, Default)]
+pub struct Expect {
+    /// Size in bytes, if known beforehand.
+    pub bytes: Option<u64>,
+    /// SHA-256 in lower-case hexadecimal, if known beforehand.
+    pub sha256: Option<String>,
+}
+
+/// The file `path` is being written to before it is whole.
+pub fn part(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".part");
+    path.with_file_name(name)
+}
+
+/// Holds the right to fetch `path`; other processes that want it wait until this is dropped.
+pub struct Lock(#[expect(dead_code, reason = "held for its lock")] File);
+
+impl Lock {
+    /// Waits for the right to fetch `path`, making its folder.
+    pub fn of(path: &Path) -> Result<Lock, String> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let say = |e: io::Error| format!("{}: {e}", folder.display());
+        fs::create_dir_all(folder).map_err(say)?;
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".lock");
+        let file = File::options().create(true).append(true).open(path.with_file_name(name)).map_err(say)?;
+        file.lock().map_err(say)?;
+        Ok(Lock(file))
+    }
+}
+
+/// Checks the whole temporary file and gives it its final name; a wrong one is removed.
+pub fn finish(path: &Path, expect: &Expect) -> Result<(), String> {
+    let temporary = part(path);
+    let done = check(&temporary, expect).and_then(|()| {
+        fs::rename(&temporary, path).map_err(|e| format!("{}: cannot rename into place: {e}", path.display()))
+    });
+    if done.is_err() {
+        // The error that is on its way says more than a failed removal could.
+        let _ = fs::remove_file(&temporary);
+    }
+    done
+}
+
+fn check(file: &Path, expect: &Expect) -> Result<(), String> {
+    let say = |e: io::Error| format!("{}: {e}", file.display());
+    let bytes = fs::metadata(file).map_err(say)?.len();
+    if let Some(want) = expect.bytes.filter(|w| *w != bytes) {
+        return Err(format!("the file has {bytes} bytes, expected {want}"));
+    }
+    let Some(want) = &expect.sha256 else { return Ok(()) };
+    let mut hash = Sha256::new();
+    let mut from = File::open(file).map_err(say)?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match from.read(&mut buffer).map_err(say)? {
+            0 => break,
+            n => hash.update(&buffer[..n]),
+        }
+    }
+    let got: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    if got == want.to_lowercase() { Ok(()) } else { Err(format!("the file's SHA-256 is {got}, expected {want}")) }
+}
+
+/// A bar on standard error if that is a terminal, else nothing.
+pub fn bar(total: Option<u64>) -> ProgressBar {
+    let style = |t: &str| ProgressStyle::with_template(t).unwrap_or_else(|_| ProgressStyle::default_bar());
+    match total {
+        Some(n) => ProgressBar::new(n).with_style(style("{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")),
+        None => ProgressBar::no_length().with_style(style("{spinner} {bytes} {bytes_per_sec}")),
+    }
+}

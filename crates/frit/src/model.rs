@@ -1,0 +1,454 @@
+//! Loading a model: a GGUF file, a Hugging Face folder, bytes in memory, or a configuration with named tensors.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use frit_formats::blob::{Blob, OpenOptions};
+use frit_formats::gguf::{Gguf, Value};
+use frit_formats::safetensors::SafeTensors;
+use frit_formats::tensor::TensorInfo;
+#[cfg(feature = "text")]
+use frit_formats::tokenizer::Tokenizer;
+use frit_ir::DType;
+use frit_models::arch::{self, Arch, Form};
+use frit_models::config::{BuildOptions, Config};
+use frit_models::metadata::{MetaValue, Metadata};
+
+use crate::compiled::{Activations, CompileOptions, Compiled, Precision, Weights, compile};
+use crate::error::{Error, Result};
+use crate::generator::{Generator, Options};
+
+/// The context that a model is loaded for unless another is asked for, if the model was trained for as much.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// How a model is loaded. Start from `LoadOptions::default()` and set what differs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// Map files instead of reading them. A mapped file must not be shortened or overwritten while the model is alive: the
+    /// system then ends the process on the next access.
+    pub map: bool,
+    /// Most positions a generator may have; `None` takes what the model was trained for, at most 4096.
+    pub context: Option<usize>,
+    /// Most tokens in one step: longer prompts go in pieces of this size.
+    pub chunk: usize,
+    /// Most tokens of one step that logits are computed for: 1 to generate, more to score faster.
+    pub rows: usize,
+    /// Element type of the KV cache: f32, f16 or bf16.
+    pub kv_dtype: DType,
+    /// How quantized weights read their activations. `Q8` (the default) rounds them to 8 bits in blocks of 32, as is
+    /// common; `F32` is exact and slower.
+    pub activations: Activations,
+    /// Precision of intermediate values.
+    pub precision: Precision,
+    /// Threads of a pool of the model's own; `None` shares one pool of all processors between all models.
+    pub threads: Option<usize>,
+    /// Compile without fusion. For comparison; slower.
+    pub unfused: bool,
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions {
+            map: true,
+            context: None,
+            chunk: 512,
+            rows: 1,
+            kv_dtype: DType::F16,
+            activations: Activations::Q8,
+            precision: Precision::default(),
+            threads: None,
+            unfused: false,
+        }
+    }
+}
+
+impl LoadOptions {
+    /// Whether to map files.
+    pub fn map(mut self, yes: bool) -> Self {
+        self.map = yes;
+        self
+    }
+
+    /// With at most `n` positions.
+    pub fn context(mut self, n: usize) -> Self {
+        self.context = Some(n);
+        self
+    }
+
+    /// With steps of at most `n` tokens.
+    pub fn chunk(mut self, n: usize) -> Self {
+        self.chunk = n;
+        self
+    }
+
+    /// With logits for at most `n` tokens of a step.
+    pub fn rows(mut self, n: usize) -> Self {
+        self.rows = n;
+        self
+    }
+
+    /// With keys and values stored as `d`.
+    pub fn kv_dtype(mut self, d: DType) -> Self {
+        self.kv_dtype = d;
+        self
+    }
+
+    /// With this activation mode.
+    pub fn activations(mut self, a: Activations) -> Self {
+        self.activations = a;
+        self
+    }
+
+    /// With a pool of `n` threads of its own.
+    pub fn threads(mut self, n: usize) -> Self {
+        self.threads = Some(n);
+        self
+    }
+}
+
+/// What a loaded model can hold at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Positions of a generator.
+    pub context: usize,
+    /// Tokens of one step.
+    pub chunk: usize,
+    /// Rows of logits of one step.
+    pub rows: usize,
+}
+
+struct Inner {
+    name: String,
+    architecture: &'static str,
+    config: Config,
+    limits: Limits,
+    compiled: Compiled,
+    compile_time: Duration,
+    threads: usize,
+    end_tokens: Vec<u32>,
+    source_graph: frit_ir::Graph,
+    #[cfg(feature = "text")]
+    tokenizer: Option<Tokenizer>,
+}
+
+/// A loaded model: cheap to clone, shared between threads. [`Model::generator`] makes users of it.
+#[derive(Clone)]
+pub struct Model {
+    inner: Arc<Inner>,
+}
+
+/// What a source brings to the common part of loading.
+struct Parts {
+    name: String,
+    form: Form,
+    architecture: String,
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+    #[cfg(feature = "text")]
+    tokenizer: Option<Tokenizer>,
+}
+
+/// Bytes of a tensor that keep their file mapped.
+struct Mapped(Blob);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Model {
+    /// Loads a GGUF file or a Hugging Face folder (`config.json`, `*.safetensors`, `tokenizer.json` if there is one).
+    ///
+    /// # Errors
+    /// See [`Model::load_with`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+        Model::load_with(path, &LoadOptions::default())
+    }
+
+    /// Loads with options.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Format`] for files that cannot be read or are malformed, [`Error::Unsupported`] for an
+    /// architecture or setting that Frit does not have, [`Error::Value`] for an option out of range.
+    pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
+        let path = path.as_ref();
+        let parts = match std::fs::metadata(path) {
+            Err(e) => return Err(Error::io(path, e)),
+            Ok(m) if m.is_dir() => from_folder(path, options)?,
+            Ok(_) => from_file(path, options)?,
+        };
+        build(parts, options)
+    }
+
+    /// Loads a GGUF file that is in memory already: a `Vec<u8>`, an `Arc<[u8]>`, a `&'static [u8]`.
+    ///
+    /// # Errors
+    /// As [`Model::load_with`].
+    pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static, options: &LoadOptions) -> Result<Model> {
+        let gguf = Gguf::from_bytes(bytes).map_err(Error::format)?;
+        build(from_gguf("bytes".into(), &gguf)?, options)
+    }
+
+    /// Loads a model from the text of a Hugging Face `config.json`, its tensors by their Hugging Face names, and optionally the
+    /// bytes of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// As [`Model::load_with`].
+    pub fn from_parts(
+        config: &str,
+        tensors: HashMap<String, frit_ir::Tensor>,
+        tokenizer: Option<&[u8]>,
+        options: &LoadOptions,
+    ) -> Result<Model> {
+        let mut all: Vec<TensorInfo> = tensors
+            .into_iter()
+            .map(|(name, t)| TensorInfo {
+                name,
+                dtype: t.dtype(),
+                shape: t.shape().to_vec(),
+                data: Blob::new(OwnedTensor(t)),
+            })
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        let (architecture, metadata) = read_config(config)?;
+        build(
+            Parts {
+                name: "parts".into(),
+                form: Form::HuggingFace,
+                architecture,
+                metadata,
+                tensors: all,
+                #[cfg(feature = "text")]
+                tokenizer: tokenizer.map(Tokenizer::from_json_bytes).transpose().map_err(Error::format)?,
+            },
+            options,
+        )
+    }
+
+    /// A new user of the model with an empty context.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for an option out of range, [`Error::OutOfMemory`].
+    pub fn generator(&self, options: Options) -> Result<Generator> {
+        Generator::new(self, options)
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// [`Error::WrongTask`] if the model came without one.
+    #[cfg(feature = "text")]
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.inner.tokenizer.as_ref().ok_or_else(|| Error::WrongTask {
+            message: format!("{} has no tokenizer; give token ids instead of text", self.inner.name),
+        })
+    }
+
+    /// Where it came from.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Name of its architecture.
+    pub fn architecture(&self) -> &str {
+        self.inner.architecture
+    }
+
+    /// What it can hold at most.
+    pub fn limits(&self) -> Limits {
+        self.inner.limits
+    }
+
+    /// Tokens that end a text.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.inner.end_tokens
+    }
+
+    /// Number of layers.
+    pub fn layers(&self) -> usize {
+        self.inner.config.layers()
+    }
+
+    /// Threads of its pool.
+    pub fn threads(&self) -> usize {
+        self.inner.threads
+    }
+
+    /// How long the compiler took, weights not counted.
+    pub fn compile_time(&self) -> Duration {
+        self.inner.compile_time
+    }
+
+    /// The compiled graph, with its report.
+    pub fn compiled(&self) -> &Compiled {
+        &self.inner.compiled
+    }
+
+    /// The graph as the architecture states it, before fusion.
+    pub fn graph(&self) -> &frit_ir::Graph {
+        &self.inner.source_graph
+    }
+}
+
+/// A tensor as bytes.
+struct OwnedTensor(frit_ir::Tensor);
+
+impl AsRef<[u8]> for OwnedTensor {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+fn open_options(o: &LoadOptions) -> OpenOptions {
+    OpenOptions { map: o.map }
+}
+
+fn from_file(path: &Path, options: &LoadOptions) -> Result<Parts> {
+    if path.extension().is_some_and(|e| e == "safetensors") {
+        return from_folder(path.parent().unwrap_or(Path::new(".")), options);
+    }
+    let gguf = Gguf::open(path, open_options(options)).map_err(Error::format)?;
+    from_gguf(path.display().to_string(), &gguf)
+}
+
+fn from_gguf(name: String, gguf: &Gguf) -> Result<Parts> {
+    let architecture: &str = gguf.get("general.architecture").map_err(Error::format)?;
+    let mut metadata = Metadata::new();
+    for (key, value) in gguf.metadata() {
+        // The vocabulary is the tokenizer's; as metadata it would be megabytes of copies.
+        let vocabulary = key.starts_with("tokenizer.") && matches!(value, Value::Array(_));
+        if let Some(v) = meta_value(value).filter(|_| !vocabulary) {
+            metadata.insert(key, v);
+        }
+    }
+    Ok(Parts {
+        architecture: architecture.into(),
+        name,
+        form: Form::Gguf,
+        metadata,
+        tensors: gguf.tensors().to_vec(),
+        #[cfg(feature = "text")]
+        tokenizer: match gguf.meta("tokenizer.ggml.model") {
+            Some(_) => Some(Tokenizer::from_gguf(gguf).map_err(Error::format)?),
+            None => None,
+        },
+    })
+}
+
+/// A GGUF value as the models see it; a text that is not UTF-8 configures nothing.
+fn meta_value(v: &Value) -> Option<MetaValue> {
+    Some(match v {
+        Value::Unsigned(_, v) => i64::try_from(*v).map_or(MetaValue::Float(*v as f64), MetaValue::Int),
+        Value::Signed(_, v) => MetaValue::Int(*v),
+        Value::Float(_, v) => MetaValue::Float(*v),
+        Value::Bool(v) => MetaValue::Bool(*v),
+        Value::Str(v) => MetaValue::Text(std::str::from_utf8(v).ok()?.into()),
+        Value::Array(a) => MetaValue::List(a.iter().filter_map(|v| meta_value(&v)).collect()),
+    })
+}
+
+fn from_folder(folder: &Path, options: &LoadOptions) -> Result<Parts> {
+    let config: PathBuf = folder.join("config.json");
+    let text = std::fs::read_to_string(&config).map_err(|e| Error::io(&config, e))?;
+    let (architecture, metadata) = read_config(&text)?;
+    let file = folder.join("model.safetensors");
+    let path = if file.exists() { file } else { folder.join("model.safetensors.index.json") };
+    let tensors = SafeTensors::open(&path, open_options(options)).map_err(Error::format)?;
+    Ok(Parts {
+        name: folder.display().to_string(),
+        form: Form::HuggingFace,
+        architecture,
+        metadata,
+        tensors: tensors.tensors().to_vec(),
+        #[cfg(feature = "text")]
+        tokenizer: match folder.join("tokenizer.json").exists() {
+            true => Some(Tokenizer::from_folder(folder).map_err(Error::format)?),
+            false => None,
+        },
+    })
+}
+
+fn read_config(text: &str) -> Result<(String, Metadata)> {
+    let metadata = Metadata::from_json(text)?;
+    match metadata.text("model_type")? {
+        Some(t) => Ok((t.to_owned(), metadata)),
+        None => Err(Error::Format { message: "config.json has no `model_type`".into(), source: None }),
+    }
+}
+
+/// From parts to a model: configuration, graph, compilation, weights.
+fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
+    let arch: &'static Arch = arch::find(parts.form, &parts.architecture)?;
+    let described = arch.weights(parts.tensors.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())))?;
+    let config = (arch.config)(&parts.metadata, &described)?;
+    let mut o = BuildOptions::default().chunk(options.chunk).rows(options.rows).kv_dtype(options.kv_dtype);
+    o = o.context(options.context.unwrap_or(config.context.min(DEFAULT_CONTEXT)));
+    let start = Instant::now();
+    let registry = frit_ops::registry();
+    let decoder = (arch.build)(&config, &described, &o, &registry)?;
+    let blobs: HashMap<&str, &Blob> = parts.tensors.iter().map(|t| (t.name.as_str(), &t.data)).collect();
+    let mut weights = Weights::new();
+    for (name, w) in described.iter() {
+        let used = decoder.graph.find(name).is_some();
+        if let Some(b) = blobs.get(w.source.as_str()).filter(|_| used) {
+            weights.insert_bytes(name, w.dtype, Arc::new(Mapped((*b).clone())));
+        }
+    }
+    let mut c = CompileOptions::default().activations(options.activations).precision(options.precision.clone());
+    c.threads = options.threads;
+    c.unfused = options.unfused;
+    let built = start.elapsed();
+    let compiled = compile(&decoder.graph, weights, &c)?;
+    let compile_time = built + compiled.report().total_time();
+    release_packed(&compiled, &described, &blobs);
+    let s = decoder.sizes;
+    #[cfg(feature = "text")]
+    let end_tokens = end_tokens(parts.tokenizer.as_ref(), &config);
+    #[cfg(not(feature = "text"))]
+    let end_tokens = config.eos.clone();
+    Ok(Model {
+        inner: Arc::new(Inner {
+            name: parts.name,
+            architecture: arch.name,
+            limits: Limits { context: s.context, chunk: s.chunk, rows: s.rows },
+            threads: compiled.executable().pool().threads(),
+            compiled,
+            compile_time,
+            end_tokens,
+            config,
+            source_graph: decoder.graph,
+            #[cfg(feature = "text")]
+            tokenizer: parts.tokenizer,
+        }),
+    })
+}
+
+/// Gives the pages of weights that now live in packed form back to the system.
+fn release_packed(compiled: &Compiled, described: &frit_models::weights::Weights, blobs: &HashMap<&str, &Blob>) {
+    use frit_ir::schedule::WeightSource;
+    let all = &compiled.executable().schedule().weights;
+    for w in all.iter().filter(|w| w.packing.is_some()) {
+        let WeightSource::Param(name) = &w.source else { continue };
+        let shared = all.iter().any(|o| o.packing.is_none() && o.source == w.source);
+        let blob = described.get(name).and_then(|d| blobs.get(d.source.as_str()));
+        if let (Some(b), false) = (blob, shared) {
+            b.release();
+        }
+    }
+}
+
+#[cfg(feature = "text")]
+fn end_tokens(tokenizer: Option<&Tokenizer>, config: &Config) -> Vec<u32> {
+    let mut all = config.eos.clone();
+    if let Some(t) = tokenizer {
+        all.extend(t.eog_ids());
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}

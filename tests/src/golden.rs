@@ -1,0 +1,23 @@
+//! Golden data in `tests/data` and fetched models in `target/models`.
+
+use std::path::{Path, PathBuf};
+
+/// The workspace's folder.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// The folder of the golden model `name`.
+pub fn folder(name: &str) -> PathBuf {
+    root().join("tests/data/goldens").join(name)
+}
+
+/// The real SmolLM2 model.
+///
+/// # Panics
+/// It was not fetched; says how.
+pub fn smollm2() -> PathBuf {
+    let p = root().join("target/models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    assert!(p.exists(), "{} is missing: run `cargo xtask fetch`", p.display());
+    p
+}
