@@ -3,6 +3,8 @@
 //!
 //! A new op is a file that exports `def()` and a line in [`OPS`].
 
+mod attention;
+mod attention_cases;
 mod broadcast;
 mod concat;
 mod copy;
@@ -10,17 +12,29 @@ mod dequantize;
 mod expr;
 mod flip;
 mod gather;
+mod layer_norm;
+mod linear_cases;
 mod matmul;
+mod norm;
 mod pad;
+mod quantize_q8;
 mod reduce;
 mod reshape;
+mod residual_norm;
+mod rms_norm;
+mod rotary;
+mod shapes;
 mod slice;
 mod softmax;
 mod transpose;
 mod util;
+mod write_kv;
 
+pub mod build;
 pub mod cases;
 pub mod interpret;
+pub mod linear;
+pub mod rope_scaling;
 
 use frit_ir::{OpDef, Registry};
 
@@ -40,6 +54,14 @@ const OPS: &[fn() -> OpDef] = &[
     softmax::def,
     dequantize::def,
     matmul::def,
+    quantize_q8::def,
+    linear::def,
+    rms_norm::def,
+    layer_norm::def,
+    residual_norm::def,
+    rotary::def,
+    attention::def,
+    write_kv::def,
 ];
 
 /// The registry of every op of this crate. A user's crate may add its own to it.
