@@ -42,6 +42,12 @@ const ITEMS: &[Item] = &[
         to: "target/models/vocab/ggml-vocab-qwen2.gguf",
         sha256: "44c2f46b715f585c6ab513970e8a006bfa5badd6108560054921cf598d154d8c",
     },
+    Item {
+        package: "llama-cpp-python==0.3.36",
+        member: "llama-spm.gguf",
+        to: "target/models/vocab/ggml-vocab-llama-spm.gguf",
+        sha256: "16c3724582d59aa8bf84711894e833f916ee46a31d80e21312759c48bf8d0e69",
+    },
 ];
 
 /// Unpacks one member of a wheel (zip) or source package (tar) and checks its hash; arguments: archive, member, target, sha256.

@@ -2,6 +2,9 @@
 
 use std::sync::LazyLock;
 
+/// How SentencePiece vocabularies write a space.
+pub(super) const SPACE: &str = "\u{2581}";
+
 /// How a vocabulary spells its ordinary tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
@@ -29,7 +32,7 @@ impl Spelling {
             }
             Spelling::SentencePiece => match hex_byte(token) {
                 Some(byte) => out.push(byte),
-                None => out.extend_from_slice(token.replace('\u{2581}', " ").as_bytes()),
+                None => out.extend_from_slice(token.replace(SPACE, " ").as_bytes()),
             },
             Spelling::WordPiece => match token.strip_prefix("##") {
                 Some(rest) => out.extend_from_slice(rest.as_bytes()),
@@ -44,7 +47,7 @@ impl Spelling {
 }
 
 /// The byte that a token of the form `<0xNN>` stands for.
-fn hex_byte(token: &str) -> Option<u8> {
+pub(super) fn hex_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
         .then(|| u8::from_str_radix(digits, 16).ok())?

@@ -17,7 +17,6 @@ const EOG: &[&str] = &[
     "[EOT]",
     "[EOS]",
     "<eos>",
-    "</s>",
     "<｜end▁of▁sentence｜>",
 ];
 

@@ -90,7 +90,16 @@ fn build(file: &str, json: &[u8], extras: Extras) -> Result<Tokenizer, FormatErr
     plain.set_encode_special_tokens(true);
     let ends = Ends { bos, eos, eot, eog: all, prefix: None, suffix: None };
     let chat_template = extras.chat_template;
-    Ok(Tokenizer(Arc::new(Inner { core, plain, pieces, special, strip_space, ends, chat_template })))
+    Ok(Tokenizer(Arc::new(Inner {
+        core,
+        scored: None,
+        plain,
+        pieces,
+        special,
+        strip_space,
+        ends,
+        chat_template,
+    })))
 }
 
 /// Parses and checks a `tokenizer.json`; the error is what is wrong with it.

@@ -8,9 +8,11 @@ mod eog;
 mod gguf;
 mod json;
 mod pre;
+mod scored;
 mod stream;
 
 use bytes::Pieces;
+use scored::Scored;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +56,8 @@ pub struct Tokenizer(Arc<Inner>);
 
 struct Inner {
     core: tokenizers::Tokenizer,
+    /// Merges by score, where the model of `core` does not.
+    scored: Option<Scored>,
     /// The added tokens without the special ones.
     plain: AddedVocabulary,
     pieces: Pieces,
@@ -86,14 +90,17 @@ impl Tokenizer {
     }
 
     fn try_encode(&self, text: &str, options: EncodeOptions) -> tokenizers::Result<Vec<u32>> {
-        let Inner { core, plain, ends, .. } = &*self.0;
+        let Inner { core, scored, plain, ends, .. } = &*self.0;
         let added = if options.parse_special { core.get_added_vocabulary() } else { plain };
         let mut words = added.extract_and_normalize(core.get_normalizer(), text);
         if let Some(pre) = core.get_pre_tokenizer() {
             pre.pre_tokenize(&mut words)?;
         }
         let model = core.get_model();
-        words.tokenize(|word| model.tokenize(word.get()))?;
+        words.tokenize(|word| match scored {
+            Some(scored) => Ok(scored.tokenize(word.get())),
+            None => model.tokenize(word.get()),
+        })?;
         let encoding = words.into_encoding(None, 0, OffsetType::None)?;
         let encoding = core.post_process(encoding, None, options.add_special)?;
         if !options.add_special || (ends.prefix.is_none() && ends.suffix.is_none()) {

@@ -6,9 +6,9 @@ use frit_formats::{EncodeOptions, FormatError, Gguf, Tokenizer};
 const TEXT: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
 const WHOLE: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
 
-const TOKENS: &[&str] = &["a", "b", "ab", "Ġ", "<s>", "</s>", "<tool>", "Ġa"];
+const TOKENS: &[&str] = &["a", "b", "ab", "Ġ", "<s>", "<eos>", "<tool>", "Ġa"];
 const MERGES: &[&str] = &["a b", "Ġ a"];
-/// `<s>` and `</s>` are control tokens, `<tool>` is user-defined.
+/// `<s>` and `<eos>` are control tokens, `<tool>` is user-defined.
 const TYPES: &[i32] = &[1, 1, 1, 1, 3, 3, 4, 1];
 
 struct Parts {
@@ -47,9 +47,9 @@ fn a_tiny_tokenizer_works() {
     let t = open(build(&Parts::default()).key("tokenizer.ggml.add_bos_token", BOOL, [1])).unwrap();
     assert_eq!(t.encode("ab a", TEXT).unwrap(), [2, 7]);
     assert_eq!(t.encode("ab", WHOLE).unwrap(), [4, 2]);
-    assert_eq!(t.encode("</s>a", WHOLE).unwrap(), [4, 5, 0]);
+    assert_eq!(t.encode("<eos>a", WHOLE).unwrap(), [4, 5, 0]);
     // User-defined tokens are always read, control tokens only on request; characters without a token are dropped.
-    assert_eq!(t.encode("a<tool></s>b", TEXT).unwrap(), [0, 6, 1]);
+    assert_eq!(t.encode("a<tool><eos>b", TEXT).unwrap(), [0, 6, 1]);
     assert_eq!(t.encode("", TEXT).unwrap(), [0u32; 0]);
     assert_eq!(t.decode(&[4, 2, 7, 6, 5]).unwrap(), "ab a<tool>");
     assert!(t.is_eog(5) && !t.is_eog(4), "known by its text");
@@ -61,7 +61,8 @@ fn a_tiny_tokenizer_works() {
 fn inconsistent_vocabularies() {
     let parts = Parts::default;
     let cases = [
-        (Parts { model: "llama", ..parts() }, "tokenizer 'llama' is not supported; supported is 'gpt2'"),
+        (Parts { model: "bert", ..parts() }, "tokenizer 'bert' is not supported; supported are 'gpt2'"),
+        (Parts { model: "llama", ..parts() }, "'tokenizer.ggml.scores' is missing"),
         (
             Parts { pre: "nonsense", ..parts() },
             "pre-tokenizer 'nonsense' is not supported; supported are default, gpt-2",
@@ -110,9 +111,9 @@ fn json() -> String {
         "pair":[],"special_tokens":{{"<s>":{{"id":"<s>","ids":[4],"tokens":["<s>"]}}}}}},
         "decoder":{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}},
         "model":{{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,
-        "fuse_unk":false,"byte_fallback":false,"vocab":{{"a":0,"b":1,"ab":2,"Ġ":3,"<s>":4,"</s>":5,"<tool>":6,"Ġa":7}},"merges":["a b","Ġ a"]}}}}"#,
+        "fuse_unk":false,"byte_fallback":false,"vocab":{{"a":0,"b":1,"ab":2,"Ġ":3,"<s>":4,"<eos>":5,"<tool>":6,"Ġa":7}},"merges":["a b","Ġ a"]}}}}"#,
         added(4, "<s>", true),
-        added(5, "</s>", true),
+        added(5, "<eos>", true),
         added(6, "<tool>", false)
     )
 }
@@ -121,8 +122,8 @@ fn json() -> String {
 fn a_tiny_json_works() {
     let t = Tokenizer::from_json_bytes(json().as_bytes()).unwrap();
     assert_eq!(t.encode("ab a ab a", TEXT).unwrap(), [2, 7, 3, 2, 7], "nothing is cut off");
-    assert_eq!(t.encode("</s>a", WHOLE).unwrap(), [4, 5, 0]);
-    assert_eq!(t.encode("a<tool></s>b", TEXT).unwrap(), [0, 6, 1]);
+    assert_eq!(t.encode("<eos>a", WHOLE).unwrap(), [4, 5, 0]);
+    assert_eq!(t.encode("a<tool><eos>b", TEXT).unwrap(), [0, 6, 1]);
     assert_eq!(t.decode(&[4, 2, 7, 6, 5]).unwrap(), "ab a<tool>");
     assert!(t.is_eog(5));
     assert_eq!(t.vocab_size(), 8);
@@ -138,7 +139,7 @@ fn folders_name_the_ends() {
     write("tokenizer.json", &json());
     write(
         "tokenizer_config.json",
-        r#"{"bos_token":{"content":"<s>"},"eos_token":"</s>","chat_template":"in"}"#,
+        r#"{"bos_token":{"content":"<s>"},"eos_token":"<eos>","chat_template":"in"}"#,
     );
     write("generation_config.json", r#"{"eos_token_id":[5,6]}"#);
     let t = Tokenizer::from_folder(&folder).unwrap();
