@@ -1,9 +1,20 @@
-//! Model architectures of Frit.
+//! Model architectures of Frit: reading a configuration, building the graph, and generating text with it.
+//!
+//! Nothing here opens a file or runs a graph. A caller finds the [`arch::Arch`], describes the file's tensors to it
+//! ([`arch::Arch::weights`]), reads the [`config::Config`], builds the [`arch::Decoder`], gives the weights to a runtime by the names of
+//! the graph's parameters, and drives a [`generate::Generation`].
+
+pub mod arch;
+pub mod blocks;
+pub mod config;
 pub mod error;
 pub mod generate;
 pub mod metadata;
 pub mod names;
+pub mod net;
 pub mod philox;
 pub mod sampling;
 pub mod stop;
 pub mod weights;
+
+pub use error::ModelError;
