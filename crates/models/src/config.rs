@@ -28,7 +28,7 @@ pub struct Rope {
     pub style: RopeStyle,
     /// How the frequencies are changed for long contexts.
     pub scaling: RopeScaling,
-    /// Whether the file has a weight `rope_freqs.weight` f32 [dims/2] that divides the frequencies.
+    /// Whether the file has a weight `rope_freqs.weight` `f32 [dims/2]` that divides the frequencies.
     pub divisors: bool,
 }
 

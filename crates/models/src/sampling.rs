@@ -16,7 +16,7 @@ pub struct SamplingOptions {
     pub top_k: usize,
     /// Keep the shortest list of most likely tokens whose probabilities reach `top_p`; 1 keeps all. In (0, 1].
     pub top_p: f32,
-    /// Keep tokens at least `min_p` times as likely as the most likely one; 0 keeps all. In [0, 1].
+    /// Keep tokens at least `min_p` times as likely as the most likely one; 0 keeps all. In `[0, 1]`.
     pub min_p: f32,
     /// Logits of tokens seen in the last `penalty_window` tokens are divided by this if positive, else multiplied
     /// (Keskar et al., "CTRL", 2019); 1 changes nothing. Finite, above 0.

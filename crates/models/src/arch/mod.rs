@@ -88,9 +88,9 @@ impl Arch {
 
 /// A decoder-only language model as a graph.
 ///
-/// Symbols: `T` tokens in a step, `C` positions that a session holds, `R` rows of logits. Inputs: `tokens` i32 [1, T];
-/// `positions` i32 [1, T]; `kv_len` i32 [1], the positions in use after the step; `rows` i32 [R], which tokens of the step to give
-/// logits for. Output: `logits` f32 [R, vocab]. Parameters have the canonical names of the weights, states hold keys and values.
+/// Symbols: `T` tokens in a step, `C` positions that a session holds, `R` rows of logits. Inputs: `tokens` `i32 [1, T]`;
+/// `positions` `i32 [1, T]`; `kv_len` `i32 [1]`, the positions in use after the step; `rows` `i32 [R]`, which tokens of the step to give
+/// logits for. Output: `logits` `f32 [R, vocab]`. Parameters have the canonical names of the weights, states hold keys and values.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     /// The graph, of unfused ops.

@@ -17,9 +17,9 @@ pub struct Inputs {
     pub tokens: Dim,
     /// Positions that a session holds.
     pub capacity: Dim,
-    /// i32 [batch, tokens].
+    /// `i32 [batch, tokens]`.
     pub positions: ValueId,
-    /// i32 [batch]: positions in use after this step.
+    /// `i32 [batch]`: positions in use after this step.
     pub kv_len: ValueId,
     /// How queries and keys turn.
     pub rotation: Rotation,
@@ -33,8 +33,8 @@ impl Inputs {
     }
 }
 
-/// Attention of x f32 [batch, tokens, hidden] with projections below `{name}.` and a window, if there is one: f32, same shape.
-/// Keys and values are kept in the states `{name}.keys` and `{name}.values`, [batch, kv_heads, positions, head_dim].
+/// Attention of `x f32 [batch, tokens, hidden]` with projections below `{name}.` and a window, if there is one: f32, same shape.
+/// Keys and values are kept in the states `{name}.keys` and `{name}.values`, `[batch, kv_heads, positions, head_dim]`.
 ///
 /// A windowed layer keeps a ring of window + chunk positions where that is less than the whole context: a step writes all of its
 /// keys before it reads, so that many must fit besides the window of its first token.

@@ -8,7 +8,7 @@ use crate::net::Net;
 /// The canonical name of the table.
 pub const TABLE: &str = "model.embed_tokens.weight";
 
-/// Rows of the table [vocab, hidden] for tokens i32 [...]: f32 [..., hidden].
+/// Rows of the table `[vocab, hidden]` for tokens `i32 [...]`: `f32 [..., hidden]`.
 ///
 /// # Errors
 /// The table is missing or has another shape.

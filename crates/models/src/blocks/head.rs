@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::error::ModelError;
 use crate::net::Net;
 
-/// Logits f32 [R, vocab] of `rows` i32 [R], which index the `vectors` vectors of x f32 [..., hidden].
+/// Logits `f32 [R, vocab]` of `rows` `i32 [R]`, which index the `vectors` vectors of `x f32 [..., hidden]`.
 ///
 /// # Errors
 /// A weight is missing or has another shape.

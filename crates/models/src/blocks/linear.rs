@@ -5,7 +5,7 @@ use frit_ir::ValueId;
 use crate::error::ModelError;
 use crate::net::Net;
 
-/// x f32 [..., k] times the weight `{name}.weight` [n, k] transposed, plus `{name}.bias` [n] if `bias`: f32 [..., n].
+/// `x f32 [..., k]` times the weight `{name}.weight` `[n, k]` transposed, plus `{name}.bias` `[n]` if `bias`: `f32 [..., n]`.
 ///
 /// # Errors
 /// A weight is missing or has another shape or an unsupported type.

@@ -5,7 +5,7 @@ use frit_ir::ValueId;
 use crate::error::ModelError;
 use crate::net::Net;
 
-/// RMS norm of x [..., d] with the weight `{name}.weight` [d].
+/// RMS norm of `x [..., d]` with the weight `{name}.weight` `[d]`.
 ///
 /// # Errors
 /// The weight is missing or has another shape.

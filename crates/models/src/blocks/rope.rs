@@ -11,7 +11,7 @@ use crate::net::Net;
 /// The rotation that all layers share.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
-    /// f32 [dims/2].
+    /// `f32 [dims/2]`.
     frequencies: ValueId,
     options: Rotary,
 }
@@ -34,7 +34,7 @@ impl Rotation {
         Ok(Rotation { frequencies, options })
     }
 
-    /// x f32 [B, T, H, D] turned by its positions i32 [B, T].
+    /// `x f32 [B, T, H, D]` turned by its positions `i32 [B, T]`.
     ///
     /// # Errors
     /// Extents that do not fit.
