@@ -122,8 +122,8 @@ fn tiles(out: &mut Vec<Case>) {
         for (m, k) in [(1, 35), (18, 5)] {
             add(out, DType::F32, &[m, k], &[k, n], DENSE, Role::Input);
             add(out, DType::F32, &[m, k], &[k, n], DENSE, Role::Param);
-            add(out, DType::F32, &[n, k], &[k, m], DENSE, Role::Input);
-            add(out, DType::F32, &[m, n], &[n, k], DENSE, Role::Input);
+            add(out, DType::F32, &[n, k + 2], &[k + 2, m], DENSE, Role::Input);
+            add(out, DType::F32, &[m, n], &[n, k + 1], DENSE, Role::Input);
         }
     }
     for dtype in [DType::F16, DType::BF16, DType::F64] {

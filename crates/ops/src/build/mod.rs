@@ -235,6 +235,13 @@ impl Builder {
             refuse("expr", OpError::Operands { want: op.info().arity.max(1).to_string(), got: 0 })
         })?;
         let own = self.ty(last)?.dtype;
+        // An expression may mix f32 with f16; what the result is stored as must then be said, with `map`.
+        for v in inputs.iter().skip(usize::from(op == ScalarOp::Where)) {
+            let other = self.ty(*v)?.dtype;
+            if other != own {
+                return Err(refuse("expr", ExprError::Mixed(op.name(), other, own)));
+            }
+        }
         let dtype = if op.info().gives == Gives::Bool { DType::Bool } else { own };
         self.map(inputs, dtype, |e, r| e.push(op, r))
     }
