@@ -2,6 +2,7 @@
 
 use frit_ir::graph::GraphError;
 use frit_ir::op::OpError;
+use frit_ir::verify::VerifyError;
 
 use crate::memory::Overlap;
 
@@ -111,6 +112,9 @@ pub enum CompileError {
     /// The graph refused a node that the compiler built.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// A graph, as given or after a pass, does not verify.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
     /// The memory plan did not pass its checker.
     #[error("the memory plan is wrong: {0}")]
     Plan(#[from] Overlap),

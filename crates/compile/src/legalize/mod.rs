@@ -9,6 +9,8 @@ mod finish;
 mod rows;
 mod state;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod views;
 

@@ -453,6 +453,6 @@ mod tests {
         assert_eq!(assign(&specs, &[true; 2], &lowered), None);
         assert_eq!(assign(&specs[..1], &[true, false], &lowered), Some(vec![0]));
         assert_eq!(assign(&specs[..1], &[true, true], &lowered), None);
-        assert_eq!(assign(&specs, &[true; 5], &Lowered::default().int("weights", 1 << 40)), None);
+        assert_eq!(assign(&specs, &[true; 5], &Lowered::default().int("weights", 1i64 << 40)), None);
     }
 }

@@ -4,6 +4,10 @@
 mod check;
 mod pack;
 #[cfg(test)]
+mod random;
+#[cfg(test)]
+mod simulate;
+#[cfg(test)]
 mod tests;
 
 use frit_ir::dim::Dim;
