@@ -26,7 +26,9 @@ pub fn def() -> OpDef {
 
 fn infer(ctx: &mut InferCtx) -> Result<Vec<Type>, OpError> {
     ctx.attrs.only(&["axis"])?;
-    ctx.arity(1, usize::MAX)?;
+    if ctx.inputs.is_empty() {
+        return Err(OpError::Operands { want: "at least 1".into(), got: 0 });
+    }
     let first = ctx.ty(0)?;
     util::whole_bytes(first)?;
     let axis = util::axis("axis", ctx.attrs.int("axis")?, first.rank())?;

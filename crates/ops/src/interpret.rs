@@ -24,7 +24,7 @@ pub struct Results {
 pub enum InterpretError {
     /// An input or parameter has no value.
     #[error("`{0}` has no value; it is {1}")]
-    Missing(String, Type),
+    Missing(String, Box<Type>),
     /// A value for a name that is no input, parameter or state.
     #[error("`{0}` is no input, parameter or state of this graph")]
     UnknownValue(String),
@@ -43,9 +43,9 @@ pub enum InterpretError {
         /// The value.
         name: String,
         /// The type in the graph, under the sizes of this run.
-        want: Type,
+        want: Box<Type>,
         /// The type of the value.
-        got: Type,
+        got: Box<Type>,
     },
     /// No such op.
     #[error("there is no op `{0}`")]
@@ -162,7 +162,9 @@ pub fn interpret(
     }
     let take = |v: ValueId| {
         let x = graph.value(v);
-        live[v.0 as usize].clone().ok_or_else(|| InterpretError::Missing(x.name.to_string(), x.ty.clone()))
+        live[v.0 as usize]
+            .clone()
+            .ok_or_else(|| InterpretError::Missing(x.name.to_string(), Box::new(x.ty.clone())))
     };
     let mut results = Results { outputs: Vec::new(), states: Vec::new() };
     for (name, v) in graph.outputs() {
@@ -197,7 +199,7 @@ fn given(
                 match (values.get(&name), source) {
                     (Some(t), _) => check_type(&name, ty, t)?.clone(),
                     (None, Source::State) => zeros(&ty).map_err(|e| InterpretError::State(name, e))?,
-                    _ => return Err(InterpretError::Missing(name, ty)),
+                    _ => return Err(InterpretError::Missing(name, Box::new(ty))),
                 }
             }
         };
@@ -208,7 +210,10 @@ fn given(
 
 fn check_type<'a>(name: &str, want: Type, t: &'a Tensor) -> Result<&'a Tensor, InterpretError> {
     let got = type_of(t);
-    if want == got { Ok(t) } else { Err(InterpretError::Type { name: name.into(), want, got }) }
+    if want == got {
+        return Ok(t);
+    }
+    Err(InterpretError::Type { name: name.into(), want: Box::new(want), got: Box::new(got) })
 }
 
 fn zeros(ty: &Type) -> Result<Tensor, TensorError> {
@@ -265,6 +270,7 @@ pub fn run_node(
     if let Some(g) = ctx.into_guards().first() {
         return Err(OpError::Shape(format!("{}: {} and {} are not constant", g.why, g.left, g.right)));
     }
+    outputs.iter().try_for_each(fits)?;
     let results = match def.reference {
         Some(reference) => reference(&RefCtx { attrs, inputs, outputs: &outputs })?,
         None => run_expansion(registry, def, attrs, inputs)?,
@@ -276,6 +282,16 @@ pub fn run_node(
         return Err(OpError::Shape(format!("the reference gives ({got}) where ({want}) is inferred")));
     }
     Ok(results)
+}
+
+/// Refuses a result that no memory holds, before anything is computed.
+fn fits(ty: &Type) -> Result<(), OpError> {
+    let extents = ty.shape.iter().map(|d| d.as_const().and_then(|v| usize::try_from(v).ok()));
+    let n = extents.into_iter().try_fold(1usize, |n, d| n.checked_mul(d?));
+    match n.and_then(|n| ty.dtype.bytes_of(n)).filter(|b| isize::try_from(*b).is_ok()) {
+        Some(_) => Ok(()),
+        None => Err(OpError::Shape(format!("a result {ty} is beyond any memory"))),
+    }
 }
 
 /// Runs a fused op as what it expands to, in a graph of its own.

@@ -92,6 +92,44 @@ fn sizes_and_values_are_checked() {
     has(run(&g, &[("U", 1)], &[]), "`U` is no symbol");
 }
 
+#[test]
+fn symbols_go_through_inference() {
+    let mut b = Builder::new("symbols");
+    let (t, s) = (b.symbol("T", 1, 64).unwrap(), b.symbol("S", 0, 64).unwrap());
+    let x = b.input("x", DType::F32, [t.clone(), 8.into()]).unwrap();
+    let y = b.input("y", DType::F32, [s.clone(), 8.into()]).unwrap();
+    let w = b.input("w", DType::F32, [8i64, 5]).unwrap();
+    let ids = b.input("ids", DType::I64, [2.into(), s.clone()]).unwrap();
+    let flat = t.clone() * 8.into();
+    let pad =
+        frit_ir::Attrs::new().with("before", vec![1i64, 0]).with("after", vec![2i64, 0]).with("mode", "edge");
+    let all = [
+        (b.matmul(x, w), "f32[T, 5]"),
+        (b.concat(&[x, y], 0), "f32[S+T, 8]"),
+        (b.concat(&[x, y], 1), "f32[T, 16]"),
+        (b.gather(x, ids, 0), "f32[2, S, 8]"),
+        (b.gather(w, ids, 1), "f32[8, 2, S]"),
+        (b.reduce(Reduce::Max, x, &[-1], true), "f32[T, 1]"),
+        (b.reduce(Reduce::Sum, x, &[0], false), "f32[8]"),
+        (b.node("pad", pad, &[y]), "f32[S+3, 8]"),
+        (b.node("flip", frit_ir::Attrs::new().with("axes", vec![0i64]), &[x]), "f32[T, 8]"),
+        (b.reshape(x, [flat.clone()]), "f32[8*T]"),
+        (b.reshape(x, [t.clone(), 2.into(), 4.into()]), "f32[T, 2, 4]"),
+        (b.broadcast(w, [t.clone(), 8.into(), 5.into()]), "f32[T, 8, 5]"),
+        (b.narrow(x, 0, t.clone() - 1.into(), 1i64), "f32[1, 8]"),
+        (b.with_number(ScalarOp::Gt, x, 0.5), "bool[T, 8]"),
+        (b.softmax(x, -1), "f32[T, 8]"),
+    ];
+    for (i, (v, want)) in all.into_iter().enumerate() {
+        let v = v.unwrap_or_else(|e| panic!("call {i}: {e}"));
+        assert_eq!(b.ty(v).unwrap().to_string(), want, "call {i}");
+    }
+    // What depends on the sizes is left to each run: joining along axis 1 and repeating the edge of an empty dimension.
+    let why: Vec<&str> = b.graph().guards.iter().map(|g| g.why.as_str()).collect();
+    assert_eq!(why.len(), 2, "{why:?}");
+    assert!(why[0].contains("join along axis 1") && why[1].contains("pad by edge"), "{why:?}");
+}
+
 const WIDTH: i64 = 32;
 const HEADS: i64 = 4;
 const KV_HEADS: i64 = 2;

@@ -1,19 +1,23 @@
 //! Every case of every op: inference and reference agree, stated results come out, and cost and lowering work.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use frit_ir::op::{Case, InferCtx, NodeCtx, OpError};
 use frit_ir::{OpDef, Symbols, Tensor, Type};
 use frit_ops::interpret::{reference_of_case, type_of};
 use frit_ops::registry;
 
+/// Every op with its cases, built once for all tests.
+static OPS: LazyLock<Vec<(OpDef, Vec<Case>)>> =
+    LazyLock::new(|| registry().iter().map(|d| (d.clone(), (d.cases)())).collect());
+
 /// Runs `check` on every case and collects what it finds wrong.
 fn each_case(check: impl Fn(&OpDef, &Case) -> Result<(), String>) {
-    let registry = registry();
     let mut wrong = Vec::new();
-    for def in registry.iter() {
-        for case in (def.cases)() {
-            if let Err(e) = check(def, &case) {
+    for (def, cases) in OPS.iter() {
+        for case in cases {
+            if let Err(e) = check(def, case) {
                 wrong.push(format!("{} `{}`: {e}", def.name, case.name));
             }
         }
@@ -78,11 +82,10 @@ fn cost_and_lowering_work_on_every_case() {
 
 #[test]
 fn names_are_unique_and_tolerances_finite() {
-    for def in registry().iter() {
-        let cases = (def.cases)();
+    for (def, cases) in OPS.iter() {
         assert!(!cases.is_empty(), "{} has no case", def.name);
         let mut names = HashSet::new();
-        for c in &cases {
+        for c in cases {
             assert!(names.insert(c.name.as_str()), "two cases of {} are called `{}`", def.name, c.name);
             let t = c.tolerance;
             assert!(
@@ -97,9 +100,9 @@ fn names_are_unique_and_tolerances_finite() {
 
 #[test]
 fn unknown_attributes_and_too_many_operands_are_refused() {
-    for def in registry().iter() {
-        let case = (def.cases)().swap_remove(0);
-        let types = types(&case);
+    for (def, cases) in OPS.iter() {
+        let case = &cases[0];
+        let types = types(case);
         let refs: Vec<Option<&Type>> = types.iter().map(Option::as_ref).collect();
         let attrs = case.attrs.clone().with("nonsense", 1i64);
         let symbols = Symbols::default();
