@@ -1,7 +1,7 @@
 //! The ops of Frit, one file each: attributes, inference, reference, cost, lowering and the cases that every device must
 //! pass. Nothing here knows a device.
 //!
-//! A new op is a file that exports `def()` and a line in [`OPS`].
+//! A new op is a file that exports `def()` and a line in `OPS`.
 
 mod attention;
 mod attention_cases;
