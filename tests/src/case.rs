@@ -61,10 +61,8 @@ impl CaseGraph {
         let ints = |v: Vec<usize>| v.into_iter().map(|n| n as i64).collect::<Vec<i64>>();
         let rank = c.tensor.shape().len();
         let slice = |g: &mut Graph, v, sizes: Vec<usize>, steps: Vec<i64>| {
-            let attrs = Attrs::new()
-                .with("starts", vec![0i64; rank])
-                .with("sizes", ints(sizes))
-                .with("steps", steps);
+            let attrs =
+                Attrs::new().with("starts", vec![0i64; rank]).with("sizes", ints(sizes)).with("steps", steps);
             g.push(registry, "slice", attrs, &[v], &[]).map(|o| o[0])
         };
         match layout {

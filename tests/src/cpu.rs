@@ -38,7 +38,8 @@ pub fn run(
     let compiled = compile(graph, registry, &target, options).map_err(|e| format!("compile: {e}"))?;
     frit_compile::memory::check(&compiled.schedule).map_err(|e| format!("memory plan: {e}"))?;
     let mut weights = |n: &str| values.get(n).map(|t| Arc::new(Bytes(t.clone())) as WeightData);
-    let exe = Executable::load(compiled.schedule, &mut weights, pool.clone(), isa).map_err(|e| format!("load: {e}"))?;
+    let exe = Executable::load(compiled.schedule, &mut weights, pool.clone(), isa)
+        .map_err(|e| format!("load: {e}"))?;
     let mut s = Session::new(&exe, sizes).map_err(|e| format!("session: {e}"))?;
     for (i, p) in exe.schedule().states.iter().enumerate() {
         let t = values.get(&p.name).ok_or_else(|| format!("no value for state {}", p.name))?;

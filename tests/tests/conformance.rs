@@ -13,7 +13,8 @@ use frit_tests::{case, cpu};
 const CASES: usize = 1;
 
 fn check(registry: &Registry, op: &str, c: &Case, pools: &[Arc<Pool>], isas: &[Isa]) -> Result<(), String> {
-    let reference = frit_ops::interpret::reference_of_case(registry, op, c).map_err(|e| format!("reference: {e}"))?;
+    let reference =
+        frit_ops::interpret::reference_of_case(registry, op, c).map_err(|e| format!("reference: {e}"))?;
     let g = case::build(registry, op, c).map_err(|e| format!("graph: {e}"))?;
     let mut options = CompileOptions::default();
     options.fuse = false;
@@ -23,18 +24,32 @@ fn check(registry: &Registry, op: &str, c: &Case, pools: &[Arc<Pool>], isas: &[I
             let got = cpu::run(&g.graph, registry, pool, *isa, &options, &[], &g.values)?;
             for ((name, got), want) in got.iter().zip(&reference) {
                 if got.shape() != want.shape() || got.dtype() != want.dtype() {
-                    return Err(format!("{name}: {}{:?}, expected {}{:?}", got.dtype(), got.shape(), want.dtype(), want.shape()));
+                    return Err(format!(
+                        "{name}: {}{:?}, expected {}{:?}",
+                        got.dtype(),
+                        got.shape(),
+                        want.dtype(),
+                        want.shape()
+                    ));
                 }
-                let (g, w) = (got.to_f64().map_err(|e| e.to_string())?, want.to_f64().map_err(|e| e.to_string())?);
+                let (g, w) =
+                    (got.to_f64().map_err(|e| e.to_string())?, want.to_f64().map_err(|e| e.to_string())?);
                 if let Some((i, a, b)) = case::differs(&g, &w, c.tolerance) {
-                    return Err(format!("{isa:?}, {} threads: {name}[{i}] = {a}, expected {b}", pool.threads()));
+                    return Err(format!(
+                        "{isa:?}, {} threads: {name}[{i}] = {a}, expected {b}",
+                        pool.threads()
+                    ));
                 }
             }
             // Within one instruction set the number of threads changes no bit.
             match &first {
                 Some(f) if pool.threads() != pools[0].threads() => {
                     if f.iter().zip(&got).any(|(a, b)| a.1.bytes() != b.1.bytes()) {
-                        return Err(format!("{isa:?}: {} threads give other bits than {}", pool.threads(), pools[0].threads()));
+                        return Err(format!(
+                            "{isa:?}: {} threads give other bits than {}",
+                            pool.threads(),
+                            pools[0].threads()
+                        ));
                     }
                 }
                 _ => first = Some(got),

@@ -96,7 +96,11 @@ fn generated_ids_agree_however_the_prompt_is_fed() {
             let model = load(name, exact().chunk(chunk));
             let mut g = model.generator(Options::default()).unwrap();
             for piece in [11, 1, 3, 7] {
-                assert_eq!(continue_greedily(&mut g, &golden.generated, piece), golden.generated, "{name} piece {piece}");
+                assert_eq!(
+                    continue_greedily(&mut g, &golden.generated, piece),
+                    golden.generated,
+                    "{name} piece {piece}"
+                );
             }
             // In one pass over the whole text, each token is the most likely one after those before it.
             if chunk == 512 {

@@ -24,7 +24,8 @@ pub fn run(args: &[String]) -> Result<(), String> {
         for file in *files {
             let path = root().join(file);
             let old = std::fs::read_to_string(&path).map_err(|e| format!("{file}: {e}"))?;
-            let new = replace(&old, name, &table).ok_or_else(|| format!("{file}: no place for table `{name}`"))?;
+            let new =
+                replace(&old, name, &table).ok_or_else(|| format!("{file}: no place for table `{name}`"))?;
             if new == old {
                 continue;
             }
@@ -50,7 +51,8 @@ fn replace(text: &str, name: &str, table: &str) -> Option<String> {
 
 fn ops() -> Result<String, String> {
     let target = frit_cpu::target::target(1);
-    let mut t = String::from("| op | what it computes | kind | cases | CPU kernels |\n|---|---|---|---|---|\n");
+    let mut t =
+        String::from("| op | what it computes | kind | cases | CPU kernels |\n|---|---|---|---|---|\n");
     for op in frit_ops::registry().iter() {
         let kind = match (op.view.is_some(), op.expand.is_some(), op.updates.is_some()) {
             (true, ..) => "view",
@@ -58,7 +60,8 @@ fn ops() -> Result<String, String> {
             (.., true) => "state",
             _ => "core",
         };
-        let rows: Vec<_> = target.rows.iter().filter(|r| r.op == op.name).map(|r| format!("`{}`", r.name)).collect();
+        let rows: Vec<_> =
+            target.rows.iter().filter(|r| r.op == op.name).map(|r| format!("`{}`", r.name)).collect();
         let cases = (op.cases)().len();
         let _ = writeln!(t, "| `{}` | {} | {kind} | {cases} | {} |", op.name, op.summary, rows.join(", "));
     }

@@ -65,7 +65,8 @@ fn check(file: &Path, text: &str, faults: &mut Vec<String>) {
             faults.push(format!("{at}: reads the environment outside {}", ENVIRONMENT[0]));
         }
         let code = line.trim_start();
-        let is_unsafe = code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl");
+        let is_unsafe =
+            code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl");
         if is_unsafe && !code.starts_with("//") && !within(UNSAFE) && name != "xtask/src/tidy.rs" {
             faults.push(format!("{at}: unsafe outside {}", UNSAFE.join(", ")));
         }

@@ -4,7 +4,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Run, inspect and measure language models on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "frit", version, before_help = "Example: frit generate smollm2 \"The capital of France is\"")]
+#[command(
+    name = "frit",
+    version,
+    before_help = "Example: frit generate smollm2 \"The capital of France is\""
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

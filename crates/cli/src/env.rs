@@ -11,7 +11,8 @@ pub fn cache_dir() -> Result<PathBuf, String> {
     if let Some(p) = var("FRIT_CACHE_DIR") {
         return Ok(p);
     }
-    let base = var("XDG_CACHE_HOME").or_else(|| Some(var("HOME").or_else(|| var("USERPROFILE"))?.join(".cache")));
+    let base =
+        var("XDG_CACHE_HOME").or_else(|| Some(var("HOME").or_else(|| var("USERPROFILE"))?.join(".cache")));
     base.map(|b| b.join("frit")).ok_or_else(|| {
         "there is no cache folder: set FRIT_CACHE_DIR (XDG_CACHE_HOME and HOME are not set either)".into()
     })

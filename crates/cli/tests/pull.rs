@@ -19,7 +19,9 @@ fn content() -> Vec<u8> {
 }
 
 /// Serves each connection with `answer(number, range start, stream)`, on a thread; gives the address.
-fn serve(answer: impl Fn(usize, usize, &mut TcpStream) + Send + Sync + 'static) -> (String, Arc<AtomicUsize>) {
+fn serve(
+    answer: impl Fn(usize, usize, &mut TcpStream) + Send + Sync + 'static,
+) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/model.gguf", listener.local_addr().unwrap());
     let count = Arc::new(AtomicUsize::new(0));

@@ -187,6 +187,12 @@ impl Compiled {
         self.inner.exe.schedule()
     }
 
+    /// The schedule as text, one step a line.
+    pub fn print_schedule(&self) -> String {
+        let target = frit_cpu::target::target(self.inner.exe.pool().threads());
+        frit_ir::text::print_schedule(self.schedule(), &target)
+    }
+
     /// The executable beneath.
     pub(crate) fn executable(&self) -> &Arc<Executable> {
         &self.inner.exe

@@ -50,7 +50,9 @@ pub enum Error {
         message: String,
     },
     /// The context holds no more tokens.
-    #[error("the context of {capacity} tokens is full: {needed} are needed; load the model with a larger `context`")]
+    #[error(
+        "the context of {capacity} tokens is full: {needed} are needed; load the model with a larger `context`"
+    )]
     ContextFull {
         /// Tokens that the session holds at most.
         capacity: usize,
@@ -142,7 +144,9 @@ impl From<frit_cpu::error::ExecError> for Error {
         use frit_cpu::error::ExecError as E;
         let message = e.to_string();
         match e {
-            E::WeightMissing(_) | E::Name { .. } | E::InputMissing(_) | E::Symbol { .. } => Error::Name { message },
+            E::WeightMissing(_) | E::Name { .. } | E::InputMissing(_) | E::Symbol { .. } => {
+                Error::Name { message }
+            }
             E::WeightBytes { .. } | E::InputBytes { .. } | E::Guard { .. } | E::Range { .. } => {
                 Error::Shape { message }
             }

@@ -232,7 +232,9 @@ impl Generator {
         let most = limits.rows.min(limits.chunk);
         if tokens.is_empty() || tokens.len() > most {
             let n = tokens.len();
-            return Err(Error::value(format!("{n} tokens were given; this model was loaded for 1 to {most} rows")));
+            return Err(Error::value(format!(
+                "{n} tokens were given; this model was loaded for 1 to {most} rows"
+            )));
         }
         let needed = self.used + tokens.len();
         if needed > self.context {
@@ -260,7 +262,8 @@ impl Generator {
             self.used += part.len();
             for (i, row) in logits.chunks_exact(vocabulary).enumerate() {
                 let Some(next) = tokens.get(self.used - part.len() + i + 1) else { break };
-                let p = frit_models::sampling::log_prob(row, *next).map_err(|e| Error::value(e.to_string()))?;
+                let p =
+                    frit_models::sampling::log_prob(row, *next).map_err(|e| Error::value(e.to_string()))?;
                 out.push(p);
             }
         }

@@ -38,6 +38,7 @@ pub use view::{Element, TensorView};
 
 /// Graphs in depth: types, expressions, ops, the text format. Less stable than the rest of this crate.
 pub mod graph {
+    pub use frit_ir::text::{parse, print};
     pub use frit_ir::{Attr, Attrs, Expr, Registry, ScalarOp, Symbols, Type, ValueId};
     pub use frit_ops::registry;
 }

@@ -30,7 +30,12 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    pub(crate) fn new(name: &'a str, dtype: DType, shape: SmallVec<[usize; 8]>, bytes: &'a [u8]) -> TensorView<'a> {
+    pub(crate) fn new(
+        name: &'a str,
+        dtype: DType,
+        shape: SmallVec<[usize; 8]>,
+        bytes: &'a [u8],
+    ) -> TensorView<'a> {
         TensorView { name, dtype, shape, bytes }
     }
 

@@ -81,7 +81,12 @@ pub fn run(a: &BenchArgs) -> Result<(), Failure> {
     writeln!(out, "prefill {} tokens   {:8.1} tok/s", d.prompt_tokens, d.prefill_tokens_per_second)?;
     writeln!(out, "decode {} tokens     {:8.1} tok/s", d.generated_tokens, d.decode_tokens_per_second)?;
     writeln!(out, "time to first token  {:8.1} ms", d.time_to_first_token_seconds * 1e3)?;
-    writeln!(out, "load                 {:8.1} ms (compile {:.1} ms)", d.load_seconds * 1e3, d.compile_seconds * 1e3)?;
+    writeln!(
+        out,
+        "load                 {:8.1} ms (compile {:.1} ms)",
+        d.load_seconds * 1e3,
+        d.compile_seconds * 1e3
+    )?;
     writeln!(out, "peak memory          {}", megabytes(d.peak_memory_bytes))?;
     writeln!(out, "threads              {}", d.threads)?;
     Ok(())

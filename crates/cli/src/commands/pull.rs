@@ -51,7 +51,9 @@ pub fn run(a: &PullArgs) -> Result<(), Failure> {
         None => {
             let known = names();
             let s = &a.source;
-            return Err(Failure::Error(format!("`{s}` is neither a known name ({known}) nor an http(s) URL")));
+            return Err(Failure::Error(format!(
+                "`{s}` is neither a known name ({known}) nor an http(s) URL"
+            )));
         }
     };
     use std::io::Write;
@@ -67,7 +69,10 @@ pub fn resolve(model: &str) -> Result<PathBuf, Failure> {
     }
     match KNOWN.iter().find(|k| k.name == model) {
         Some(k) => known(k, false),
-        None => Err(Failure::Error(format!("`{model}` is neither a file, a folder nor a known name ({})", names()))),
+        None => Err(Failure::Error(format!(
+            "`{model}` is neither a file, a folder nor a known name ({})",
+            names()
+        ))),
     }
 }
 
@@ -99,7 +104,8 @@ fn url(a: &PullArgs) -> Result<PathBuf, Failure> {
     if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
         return Err(Failure::Error(format!("`{}` does not end in a plain file name", a.source)));
     }
-    if let Some(h) = a.sha256.as_ref().filter(|h| h.len() != 64 || !h.chars().all(|c| c.is_ascii_hexdigit())) {
+    if let Some(h) = a.sha256.as_ref().filter(|h| h.len() != 64 || !h.chars().all(|c| c.is_ascii_hexdigit()))
+    {
         return Err(Failure::Error(format!("--sha256 takes 64 hexadecimal digits, got `{h}`")));
     }
     let path = env::cache_dir()?.join("url").join(folder_of(&a.source)).join(name);

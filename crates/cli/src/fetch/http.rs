@@ -58,7 +58,13 @@ fn tag_file(path: &Path) -> PathBuf {
     p.into()
 }
 
-fn attempt(agent: &ureq::Agent, url: &str, path: &Path, expect: &Expect, stall: Duration) -> Result<(), Broken> {
+fn attempt(
+    agent: &ureq::Agent,
+    url: &str,
+    path: &Path,
+    expect: &Expect,
+    stall: Duration,
+) -> Result<(), Broken> {
     let tag = fs::read_to_string(tag_file(path)).ok();
     // Without a validator or a known hash, two halves may be of different files.
     let resumable = tag.is_some() || expect.sha256.is_some();
@@ -101,9 +107,10 @@ fn fatal(message: String) -> Broken {
 
 fn sort_error(url: &str, e: ureq::Error) -> Broken {
     match e {
-        ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_) => {
-            Broken::Passing(e.to_string())
-        }
+        ureq::Error::Io(_)
+        | ureq::Error::Timeout(_)
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Protocol(_) => Broken::Passing(e.to_string()),
         e => fatal(format!("{url}: {e}")),
     }
 }
@@ -177,7 +184,8 @@ fn receive(
     let chunks = body(response);
     let mut got = start;
     loop {
-        let chunk = wait(&chunks, stall)?.map_err(|e| Broken::Passing(format!("the connection broke: {e}")))?;
+        let chunk =
+            wait(&chunks, stall)?.map_err(|e| Broken::Passing(format!("the connection broke: {e}")))?;
         if chunk.is_empty() {
             break;
         }
@@ -215,7 +223,10 @@ fn wait(chunks: &Receiver<io::Result<Vec<u8>>>, stall: Duration) -> Result<io::R
             Err(RecvTimeoutError::Timeout) => silent += step,
         }
         if silent >= stall {
-            return Err(Broken::Passing(format!("the server sent nothing for {:.0} s", stall.as_secs_f64().ceil())));
+            return Err(Broken::Passing(format!(
+                "the server sent nothing for {:.0} s",
+                stall.as_secs_f64().ceil()
+            )));
         }
     }
 }

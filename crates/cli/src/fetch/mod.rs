@@ -73,14 +73,20 @@ fn check(file: &Path, expect: &Expect) -> Result<(), String> {
         }
     }
     let got: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
-    if got == want.to_lowercase() { Ok(()) } else { Err(format!("the file's SHA-256 is {got}, expected {want}")) }
+    if got == want.to_lowercase() {
+        Ok(())
+    } else {
+        Err(format!("the file's SHA-256 is {got}, expected {want}"))
+    }
 }
 
 /// A bar on standard error if that is a terminal, else nothing.
 pub fn bar(total: Option<u64>) -> ProgressBar {
     let style = |t: &str| ProgressStyle::with_template(t).unwrap_or_else(|_| ProgressStyle::default_bar());
     match total {
-        Some(n) => ProgressBar::new(n).with_style(style("{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")),
+        Some(n) => {
+            ProgressBar::new(n).with_style(style("{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}"))
+        }
         None => ProgressBar::no_length().with_style(style("{spinner} {bytes} {bytes_per_sec}")),
     }
 }

