@@ -70,7 +70,6 @@ pub(crate) struct Tables {
     pub steps: Vec<Bound>,
     pub inputs: Vec<PortDims>,
     pub outputs: Vec<PortDims>,
-    pub states: Vec<PortDims>,
 }
 
 #[derive(Default)]
@@ -105,16 +104,20 @@ impl Tables {
         let steps = s
             .steps
             .iter()
-            .map(|Step::Kernel(k)| bind_step(s, k, isa, &mut dims))
+            .enumerate()
+            .map(|(i, step)| match step {
+                Step::Kernel(k) => bind_step(s, k, isa, &mut dims),
+                _ => Err(ExecError::Step(i)),
+            })
             .collect::<Result<_, _>>()?;
         let mut ports = |all: &[frit_ir::schedule::Port]| -> Vec<PortDims> {
             all.iter().map(|p| PortDims { dims: dims.all(&p.ty.shape), bytes: dims.add(&p.ty.bytes()) }).collect()
         };
-        let (inputs, outputs, states) = (ports(&s.inputs), ports(&s.outputs), ports(&s.states));
+        let (inputs, outputs) = (ports(&s.inputs), ports(&s.outputs));
         let bounds = s.symbols.bounds().iter().map(|(d, m)| (dims.add(d), *m)).collect();
         let guards = s.guards.iter().map(|g| (dims.add(&g.left), g.clone(), dims.add(&g.right))).collect();
         let symbols = s.symbols.iter().map(|(n, r)| (n.clone(), r.min, r.max)).collect();
-        Ok(Tables { symbols, bounds, guards, dims: dims.dims, steps, inputs, outputs, states })
+        Ok(Tables { symbols, bounds, guards, dims: dims.dims, steps, inputs, outputs })
     }
 
     /// Evaluates every dimension for `sizes` (in the order of [`Tables::symbols`]) and checks ranges and guards.

@@ -21,6 +21,9 @@ pub enum ExecError {
         /// Rows there are.
         rows: usize,
     },
+    /// A kind of step that this backend does not run.
+    #[error("step {0} is of a kind that this backend does not run; it runs kernels")]
+    Step(usize),
     /// A scalar expression that cannot run here.
     #[error("step `{step}`: {why}")]
     Expr {

@@ -3,7 +3,7 @@
 //! Inside a run nothing is allocated: sizes that changed since the last run are bound into tables made when the session
 //! was, then the threads of the pool walk the steps with a barrier between them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -118,9 +118,7 @@ fn load_weight(
         return Err(ExecError::WeightBytes { name, ty: w.ty.to_string(), want, got: bytes.len() });
     }
     if let Some(packing) = w.packing {
-        let packed = pack::pack_weight(packing, &w.ty, bytes, pool)
-            .map_err(|why| ExecError::Pack { name, packing: packing.into(), why: why.to_string() })?;
-        return Ok(WeightBuffer::Owned(packed));
+        return pack_weight(w, packing, name, bytes, pool);
     }
     let align = if w.ty.dtype.is_block() { 2 } else { w.ty.dtype.info().unit_bytes };
     if (bytes.as_ptr() as usize) % align == 0 {
@@ -129,6 +127,48 @@ fn load_weight(
     let mut copy = allocate(&name, bytes.len())?;
     copy.bytes_mut().copy_from_slice(bytes);
     Ok(WeightBuffer::Owned(copy))
+}
+
+/// Brings a matrix `[…, N, K]` into panels, the threads of the pool sharing the work.
+fn pack_weight(w: &Weight, packing: &str, name: String, from: &[u8], pool: &Pool) -> Result<WeightBuffer, ExecError> {
+    let fail = |why: String| ExecError::Pack { name: name.clone(), packing: packing.into(), why };
+    let dims: Option<Vec<usize>> = w.ty.shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
+    let dims = dims.ok_or_else(|| fail("its extents are not constant".into()))?;
+    let (Some(k), true) = (dims.last().copied(), packing == pack::NAME) else {
+        return Err(fail("there is no such layout".into()));
+    };
+    let n: usize = dims[..dims.len() - 1].iter().product();
+    let total = pack::packed_bytes(w.ty.dtype, n, k).map_err(|e| fail(e.to_string()))?;
+    let mut packed = allocate(&name, total)?;
+    if total == 0 {
+        return Ok(WeightBuffer::Owned(packed));
+    }
+    // Shares are whole panels, so that each thread reads whole rows and writes a stretch of its own.
+    let panels = n.div_ceil(pack::PANEL);
+    let share = panels.div_ceil(4 * pool.threads()).max(1);
+    let (rows, panel) = (share * pack::PANEL, total / panels);
+    let jobs: Vec<_> = from
+        .chunks(rows * (from.len() / n))
+        .zip(packed.bytes_mut().chunks_mut(share * panel))
+        .map(|job| Mutex::new(Some(job)))
+        .collect();
+    let failure = Mutex::new(None);
+    pool.run(&|team| {
+        for i in team.range(jobs.len(), 1) {
+            let job = jobs[i].lock().ok().and_then(|mut j| j.take());
+            let Some((from, to)) = job else { continue };
+            if let Err(e) = pack::pack(w.ty.dtype, rows.min(n - i * rows), k, from, to)
+                && let Ok(mut f) = failure.lock()
+            {
+                f.get_or_insert(e.to_string());
+            }
+        }
+    })?;
+    drop(jobs);
+    match failure.into_inner() {
+        Ok(Some(why)) => Err(fail(why)),
+        _ => Ok(WeightBuffer::Owned(packed)),
+    }
 }
 
 fn allocate(what: &str, bytes: usize) -> Result<Buffer, ExecError> {
