@@ -20,12 +20,12 @@ const KEY_MASK: usize = 8;
 
 /// The op `attention` {scale, causal, window_left, window_right, softcap, ring, lse}.
 ///
-/// Operands: q [B, T, H, D]; k [P, KVH, S, D] and v [P, KVH, S, Dv] of one float type, H a multiple of KVH, head h reads
-/// head h / (H / KVH) of them; then, each optional: kv_len i32 [B] (keys in use, default all), offset i32 [B] or [1]
-/// (default kv_len − T), page table i32 [B, pages], bias (float, broadcasts to [B, H, T, keys]), sinks f32 [H], key mask
-/// bool [B, keys] (true: may be seen). Results: [B, T, H, Dv] in q's type, and with `lse` f32 [B, T, H].
+/// Operands: q `[B, T, H, D]`; k `[P, KVH, S, D]` and v `[P, KVH, S, Dv]` of one float type, H a multiple of KVH, head h reads
+/// head h / (H / KVH) of them; then, each optional: kv_len i32 `[B]` (keys in use, default all), offset i32 `[B]` or `[1]`
+/// (default kv_len − T), page table i32 `[B, pages]`, bias (float, broadcasts to `[B, H, T, keys]`), sinks f32 `[H]`, key mask
+/// bool `[B, keys]` (true: may be seen). Results: `[B, T, H, Dv]` in q's type, and with `lse` f32 `[B, T, H]`.
 ///
-/// Keys: row b reads page b, slots 0.. of it, and P = B. With a table key j lies in page table[b, j / S], slot j mod S. With
+/// Keys: row b reads page b, slots 0.. of it, and P = B. With a table key j lies in page `table[b, j / S]`, slot j mod S. With
 /// `ring` key j lies in slot j mod S of page b, and the last S keys exist. `keys` is S, or pages·S with a table; a ring has
 /// no table, bias or key mask. A key does not exist beyond `keys` or in a page that is out of range; kv_len counts as
 /// at least 0 and, but in a ring, at most `keys`.
@@ -310,7 +310,7 @@ fn capped(score: f64, cap: f64) -> f64 {
     if cap == 0.0 { score } else { cap * (score / cap).tanh() }
 }
 
-/// Appends the mean of the rows of `v` [.., dv] weighted by the softmax of the scores, and gives the logarithm of the
+/// Appends the mean of the rows of `v` `[.., dv]` weighted by the softmax of the scores, and gives the logarithm of the
 /// denominator.
 fn weigh(scores: &[(f64, usize)], sink: f64, v: &[f64], dv: usize, out: &mut Vec<f64>) -> f64 {
     let top = scores.iter().map(|s| s.0).fold(sink, f64::max);

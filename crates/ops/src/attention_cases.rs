@@ -155,7 +155,7 @@ fn holes(shape: &[usize], seed: u64) -> Tensor {
     fill(F32, shape, || if n.within(0, 4) == 0 { f64::NEG_INFINITY } else { n.unit() })
 }
 
-/// 0 where j ≤ i + s − t, else −∞, for [t, s].
+/// 0 where j ≤ i + s − t, else −∞, for `[t, s]`.
 fn triangle(t: usize, s: usize) -> Tensor {
     let at = (0..t).flat_map(|i| (0..s).map(move |j| (i, j)));
     let v: Vec<f64> = at.map(|(i, j)| if j + t <= i + s { 0.0 } else { f64::NEG_INFINITY }).collect();

@@ -7,7 +7,7 @@ use crate::cases::{case, expecting, tolerance, values};
 use crate::norm::{self, Kind, Norm, bound};
 use crate::util::cost_per_element;
 
-/// The op `layer_norm` {eps}: x [..., D], optional weight [D], optional bias [D], each of any float type, to x's type:
+/// The op `layer_norm` {eps}: x `[..., D]`, optional weight `[D]`, optional bias `[D]`, each of any float type, to x's type:
 /// (x − mean) / √(variance + eps) · weight + bias, the variance being the mean of (x − mean)².
 pub fn def() -> OpDef {
     OpDef {

@@ -20,9 +20,9 @@ pub const MAX_GROUPS: usize = 8;
 const ARITIES: [&str; MAX_GROUPS] =
     ["arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7"];
 
-/// The fused op `linear` {weights, arity, exprs, activations}: x [..., M, K], `weights` weights [N, K] (float or block
+/// The fused op `linear` {weights, arity, exprs, activations}: x `[..., M, K]`, `weights` weights `[N, K]` (float or block
 /// format), then extras. `arity` lists the weights of each group, which have a common N; `exprs` gives each group an
-/// expression of its products x·Wᵀ [..., M, N] (f32; f64 where x is f64) and of its extras, which broadcast to that shape
+/// expression of its products x·Wᵀ `[..., M, N]` (f32; f64 where x is f64) and of its extras, which broadcast to that shape
 /// and stand group by group. The results are the outputs of the expressions in order. With `activations` "q8" x is rounded
 /// as by `quantize_q8` first; every weight must then be in a block format.
 pub fn def() -> OpDef {

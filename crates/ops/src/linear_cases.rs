@@ -9,12 +9,14 @@ use frit_ir::{Attrs, DType};
 use crate::cases::{FLOATS, Numbers, case_of, expecting, fill, random, tolerance, values};
 
 /// The block formats in use, each with the shortest row.
-const BLOCKS: [(DType, usize); 8] = [
+const BLOCKS: [(DType, usize); 10] = [
     (DType::Q4_0, 32),
     (DType::Q4_1, 32),
     (DType::Q5_0, 32),
     (DType::Q5_1, 32),
     (DType::Q8_0, 32),
+    (DType::Q2K, 256),
+    (DType::Q3K, 256),
     (DType::Q4K, 256),
     (DType::Q5K, 256),
     (DType::Q6K, 256),
@@ -148,7 +150,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     // The head of a tied table: many columns.
     for w in [DType::Q8_0, DType::Q6K, DType::F16] {
-        all.push(single(w, activations(w)[activations(w).len() - 1], &[1, 256], 3001, f32x));
+        all.push(single(w, activations(w)[activations(w).len() - 1], &[1, 256], 1027, f32x));
     }
     all.push(single(f32x, "f32", &[2, 3, 2, 24], 9, f32x));
     all.extend(fused());

@@ -58,7 +58,7 @@ impl Norm {
         }
     }
 
-    /// The result for x [..., D], weight and bias [D] in the operands.
+    /// The result for x `[..., D]`, weight and bias `[D]` in the operands.
     pub(crate) fn reference(&self, ctx: &RefCtx) -> Result<Vec<Tensor>, OpError> {
         let x = ctx.input(0)?;
         let weight = ctx.optional(1).map(|t| t.to_f64()).transpose()?;
@@ -72,7 +72,7 @@ impl Norm {
     }
 }
 
-/// Checks x [..., D] and the weight and bias [D] that may stand at operand `at` and after it; gives the type of x.
+/// Checks x `[..., D]` and the weight and bias `[D]` that may stand at operand `at` and after it; gives the type of x.
 pub(crate) fn infer(ctx: &mut InferCtx, at: usize) -> Result<Type, OpError> {
     ctx.arity(at, at + 2)?;
     dtype_of(ctx, 0, FLOATS)?;

@@ -13,7 +13,7 @@ use crate::util::{cost_per_element, dtype_of, elements};
 /// Elements that share a scale.
 pub(crate) const BLOCK: usize = 32;
 
-/// The op `quantize_q8`: x [..., K] (f32, f16 or bf16; K a multiple of 32) to f32 of the same shape. Each run of 32 elements
+/// The op `quantize_q8`: x `[..., K]` (f32, f16 or bf16; K a multiple of 32) to f32 of the same shape. Each run of 32 elements
 /// becomes q·d with d = max|x|/127 and q = x/d rounded half to even, within ±127; all of it in f32.
 pub fn def() -> OpDef {
     OpDef {

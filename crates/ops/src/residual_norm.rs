@@ -12,7 +12,7 @@ use crate::shapes::same;
 use crate::util::{FLOATS, cost_per_element, dtype_of};
 use frit_ir::graph::Type;
 
-/// The op `residual_norm` {kind: "rms" | "layer", eps, plus_one}: x, r [..., D], optional weight [D], optional bias [D] to
+/// The op `residual_norm` {kind: "rms" | "layer", eps, plus_one}: x, r `[..., D]`, optional weight `[D]`, optional bias `[D]` to
 /// (sum = x + r, norm of sum), both of x's type. The norm reads the sum as it is stored.
 pub fn def() -> OpDef {
     OpDef {

@@ -7,7 +7,7 @@ use crate::cases::{case, expecting, random, values};
 use crate::norm::{self, Kind, Norm, bound};
 use crate::util::cost_per_element;
 
-/// The op `rms_norm` {eps, plus_one}: x [..., D], optional weight [D], optional bias [D], each of any float type, to x's type:
+/// The op `rms_norm` {eps, plus_one}: x `[..., D]`, optional weight `[D]`, optional bias `[D]`, each of any float type, to x's type:
 /// x / √(mean(x²) + eps) · (weight, or 1 + weight if `plus_one`) + bias.
 pub fn def() -> OpDef {
     OpDef {

@@ -1,5 +1,5 @@
 //! Frequencies of rotary position embeddings for contexts longer than a model was trained on. Plain functions for model
-//! builders; the op itself is in [`crate::rotary`].
+//! builders; the op itself is in `rotary`.
 
 use std::f64::consts::PI;
 

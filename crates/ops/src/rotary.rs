@@ -10,8 +10,8 @@ use crate::cases::{case_of, expecting, random, tolerance, values};
 use crate::shapes::{operand, same};
 use crate::util::{FLOATS, cost_per_element, elements};
 
-/// The op `rotary` {dims, style, factor}: x [B, T, H, D] (any float type), positions i32 [B, T] or [1, T], inverse
-/// frequencies f32 [dims/2], to x's type. Pair i turns by the angle position · inv_freq[i], rounded to f32; its cosine and
+/// The op `rotary` {dims, style, factor}: x `[B, T, H, D]` (any float type), positions i32 `[B, T]` or `[1, T]`, inverse
+/// frequencies f32 `[dims/2]`, to x's type. Pair i turns by the angle position · `inv_freq[i]`, rounded to f32; its cosine and
 /// sine are multiplied by `factor`. Style "half" pairs elements i and i + dims/2, "interleaved" 2i and 2i + 1. Elements
 /// from `dims` on stay as they are.
 pub fn def() -> OpDef {

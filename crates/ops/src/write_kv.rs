@@ -11,9 +11,9 @@ use crate::cases::{case_of, expecting, random, values};
 use crate::shapes::{operand, optional};
 use crate::util::{FLOATS, elements};
 
-/// The op `write_kv` {ring}: state [P, KVH, S, D], value [B, T, KVH, D] (any float type, rounded to the state's), positions
-/// i32 [B, T], optional page table i32 [B, pages], to the state's next version. Position p of row b goes to slot p of page b
-/// (P = B then), to slot p mod S with `ring`, or with a table to slot p mod S of page table[b, p / S]. A position or a
+/// The op `write_kv` {ring}: state `[P, KVH, S, D]`, value `[B, T, KVH, D]` (any float type, rounded to the state's), positions
+/// i32 `[B, T]`, optional page table i32 `[B, pages]`, to the state's next version. Position p of row b goes to slot p of page b
+/// (P = B then), to slot p mod S with `ring`, or with a table to slot p mod S of page `table[b, p / S]`. A position or a
 /// page that is negative or out of range writes nothing. The places written by one call must differ; which of two values
 /// for one place stays is not defined.
 pub fn def() -> OpDef {
