@@ -28,7 +28,6 @@ struct Walk<'a, 'r, 'g> {
     locs: Vec<Option<Loc>>,
     /// Dense copies made of values, for the next reader.
     copies: Vec<Option<Loc>>,
-    uses: Vec<u32>,
     /// Whether each node makes a version of a state in place.
     in_place: Vec<bool>,
 }
@@ -46,7 +45,6 @@ pub(super) fn build<'a>(
         graph,
         locs: vec![None; n],
         copies: vec![None; n],
-        uses: graph.use_counts(),
         in_place: state::in_place_nodes(graph, registry),
     };
     walk.place_sources();
@@ -147,7 +145,10 @@ impl Walk<'_, '_, '_> {
         for (i, v) in node.outputs.iter().enumerate() {
             let value = self.graph.value(*v);
             let loc = match updated {
-                Some(storage) if i == 0 => self.emitter.next_version(storage),
+                // The storage may have been made for the same elements in another shape.
+                Some(storage) if i == 0 => {
+                    Loc { view: View::dense(&value.ty.shape), ..self.emitter.next_version(storage) }
+                }
                 _ => self.emitter.transient(&value.name, value.ty.clone()),
             };
             self.locs[v.0 as usize] = Some(loc.clone());
@@ -179,14 +180,11 @@ impl Walk<'_, '_, '_> {
     ) -> Result<u32, CompileError> {
         let target = node.inputs[at];
         let mut loc = self.loc(target)?;
-        let own = match self.emitter.storages[loc.storage as usize].home {
+        let storage = &self.emitter.storages[loc.storage as usize];
+        let own = match storage.home {
             Home::State(_) => in_place,
-            // A value made for this node alone may be overwritten.
-            Home::Arena => {
-                let made = self.graph.producer(target).map(|(n, _)| n);
-                self.uses[target.0 as usize] == 1
-                    && made.and_then(|n| self.emitter.registry.get(&n.op)).is_some_and(|d| d.view.is_none())
-            }
+            // Readers of the value as it is now are put before this node, or read a copy.
+            Home::Arena => storage.version == loc.version,
             _ => false,
         };
         if !own || !self.emitter.is_whole(&loc) {
