@@ -109,7 +109,7 @@ pub struct KernelRow {
     pub params: &'static [ParamSpec],
     /// Scratch bytes as a dimension expression over the parameters and `threads`; empty for none.
     pub scratch: &'static str,
-    /// (input, output) pairs that may share memory.
+    /// (input, output) pairs that may share memory, counted among a step's operands and among its results.
     pub alias: &'static [(usize, usize)],
 }
 

@@ -307,16 +307,13 @@ impl<'a> Emitter<'a, '_> {
     }
 }
 
-/// Operand pairs that every row of the chain lets share memory.
+/// Operand pairs (input, result) of the step that every row of the chain lets share memory.
 fn aliases(rows: &Rows, chain: &[RowMatch]) -> Vec<(usize, usize)> {
-    let first = &chain[0];
-    let n = first.inputs.len();
-    let may = |m: &RowMatch, i: usize, o: usize| {
-        let (a, b) = (m.inputs[i] as usize, m.outputs[o] as usize);
-        rows.target.row(m.row).alias.contains(&(a, b))
-    };
-    let pairs = (0..n).flat_map(|i| (0..first.outputs.len()).map(move |o| (i, o)));
-    pairs.filter(|(i, o)| chain.iter().all(|m| may(m, *i, *o))).map(|(i, o)| (i, n + o)).collect()
+    let (first, rest) = (rows.target.row(chain[0].row), &chain[1..]);
+    let (inputs, outputs) = (chain[0].inputs.len(), chain[0].outputs.len());
+    let all = |pair| rest.iter().all(|m| rows.target.row(m.row).alias.contains(pair));
+    let there = |(i, o): &&(usize, usize)| *i < inputs && *o < outputs;
+    first.alias.iter().filter(there).filter(|p| all(p)).map(|(i, o)| (*i, inputs + o)).collect()
 }
 
 /// Views of the operands as a kernel sees them.

@@ -47,7 +47,7 @@ const EXPR: KernelRow = KernelRow {
     op: "expr",
     inputs: &[spec("x", ANY, STRIDED, Count::Rest)],
     outputs: &[spec("y", ANY, DENSE, Count::Rest)],
-    alias: &[(0, 0)],
+    alias: &[(0, 0), (1, 0), (0, 1), (1, 1)],
     ..BASE
 };
 
