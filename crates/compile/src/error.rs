@@ -19,21 +19,8 @@ pub enum CompileError {
         op: String,
     },
     /// The target has no kernel for a node, and the op has no expansion that would help.
-    #[error("node `{node}`: target `{target}` has no kernel for `{op}` on ({operands}) -> ({results}); {}", closest(.rows))]
-    NoRow {
-        /// Name of the node's first result.
-        node: String,
-        /// The op.
-        op: String,
-        /// Types of the operands.
-        operands: String,
-        /// Types of the results.
-        results: String,
-        /// The target.
-        target: String,
-        /// The closest rows and why each does not fit, nearest first.
-        rows: Vec<String>,
-    },
+    #[error(transparent)]
+    NoRow(Box<NoRow>),
     /// An op refused its own node.
     #[error("node `{node}`: `{op}`: {source}")]
     Op {
@@ -118,6 +105,27 @@ pub enum CompileError {
     /// The memory plan did not pass its checker.
     #[error("the memory plan is wrong: {0}")]
     Plan(#[from] Overlap),
+}
+
+/// A node that no kernel row of the target takes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "node `{node}`: target `{target}` has no kernel for `{op}` on ({operands}) -> ({results}); {}",
+    closest(.rows)
+)]
+pub struct NoRow {
+    /// Name of the node's first result.
+    pub node: String,
+    /// The op.
+    pub op: String,
+    /// Types of the operands.
+    pub operands: String,
+    /// Types of the results.
+    pub results: String,
+    /// The target.
+    pub target: String,
+    /// The closest rows and why each does not fit, nearest first.
+    pub rows: Vec<String>,
 }
 
 fn closest(rows: &[String]) -> String {

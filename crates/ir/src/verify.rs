@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use crate::attr::Attr;
 use crate::dim::Sym;
 use crate::expr::ExprError;
-use crate::graph::{Graph, NodeId, Source, Type, ValueId};
+use crate::graph::{Graph, NodeId, Source, Type};
 use crate::op::{InferCtx, OpError, Registry};
 
 /// The most elements that a value may have at the bounds of the symbols.
@@ -79,37 +79,11 @@ pub enum VerifyError {
         /// Elements at the bounds.
         elements: i64,
     },
-    /// A state write on something that is no state version.
-    #[error("`{node}` overwrites `{value}`, which is no version of a state")]
-    NotState {
-        /// First result of the node.
-        node: String,
-        /// The overwritten operand.
-        value: String,
-    },
-    /// A state version is overwritten twice, or the session would keep another version than the newest.
-    #[error("state `{state}`: {why}")]
-    Versions {
-        /// The state.
-        state: String,
-        /// Which versions are at odds.
-        why: String,
-    },
-    /// A version is read by a node that needs the result of the write replacing it.
-    #[error("`{reader}` reads `{version}` but runs after `{write}`, which overwrites it; copy it first")]
-    Overwritten {
-        /// First result of the reader.
-        reader: String,
-        /// The version read.
-        version: String,
-        /// The version that replaces it.
-        write: String,
-    },
 }
 
 /// Checks `g`: unique names; known ops; operands defined before use; types as `infer` gives them again; well-formed
-/// expressions; declared symbols; bounded sizes; state versions that form a chain in which every version can be read
-/// before it is overwritten.
+/// expressions; declared symbols; bounded sizes. Versions of a state are values like others: legalization copies one
+/// that is read after, or instead of, the write that replaces it.
 ///
 /// # Errors
 /// The first thing that does not hold.
@@ -125,10 +99,7 @@ pub fn verify(g: &Graph, registry: &Registry) -> Result<(), VerifyError> {
     if let Some((n, _)) = g.outputs().iter().find(|(n, _)| !outputs.insert(n)) {
         return Err(VerifyError::Name(n.clone()));
     }
-    for i in 0..g.nodes().len() {
-        check_node(g, registry, i)?;
-    }
-    check_states(g, registry)
+    (0..g.nodes().len()).try_for_each(|i| check_node(g, registry, i))
 }
 
 fn check_size(g: &Graph, name: &str, ty: &Type) -> Result<(), VerifyError> {
@@ -186,91 +157,6 @@ fn check_exprs(a: &Attr) -> Result<(), ExprError> {
     }
 }
 
-/// The state version that a value is or looks at through views: the value of the version itself.
-fn version_of(g: &Graph, registry: &Registry, versions: &[Option<ValueId>], v: ValueId) -> Option<ValueId> {
-    if let Some(x) = versions[v.0 as usize] {
-        return Some(x);
-    }
-    let (n, _) = g.producer(v)?;
-    let view = registry.get(&n.op).is_some_and(|d| d.view.is_some());
-    n.inputs.first().filter(|_| view).and_then(|x| versions[x.0 as usize])
-}
-
-fn check_states(g: &Graph, registry: &Registry) -> Result<(), VerifyError> {
-    // For every value: the version that it is or views, and for every version: the state it belongs to and its successor.
-    let mut versions: Vec<Option<ValueId>> = vec![None; g.values().len()];
-    let mut owner: Vec<Option<ValueId>> = vec![None; g.values().len()];
-    let mut next: Vec<Option<ValueId>> = vec![None; g.values().len()];
-    for s in g.states() {
-        versions[s.first.0 as usize] = Some(s.first);
-        owner[s.first.0 as usize] = Some(s.first);
-    }
-    let name = |v: ValueId| g.value(v).name.to_string();
-    for (i, n) in g.nodes().iter().enumerate() {
-        for v in &n.outputs {
-            versions[v.0 as usize] = version_of(g, registry, &versions, *v);
-        }
-        let updated = registry.get(&n.op).and_then(|d| d.updates).and_then(|at| n.inputs.get(at));
-        let (Some(old), Some(new)) = (updated, n.outputs.first()) else { continue };
-        let Some(state) = (!old.is_none()).then(|| owner[old.0 as usize]).flatten() else {
-            let value = if old.is_none() { "nothing".into() } else { name(*old) };
-            return Err(VerifyError::NotState { node: label(g, i), value });
-        };
-        if let Some(other) = next[old.0 as usize] {
-            let why =
-                format!("`{}` is overwritten by both `{}` and `{}`", name(*old), name(other), name(*new));
-            return Err(VerifyError::Versions { state: name(state), why });
-        }
-        next[old.0 as usize] = Some(*new);
-        versions[new.0 as usize] = Some(*new);
-        owner[new.0 as usize] = Some(state);
-        check_readers(g, &versions, *old, i)?;
-    }
-    for s in g.states() {
-        let mut newest = s.first;
-        while let Some(n) = next[newest.0 as usize] {
-            newest = n;
-        }
-        if newest != s.last {
-            let why = format!(
-                "the newest version is `{}`, the session would keep `{}`",
-                name(newest),
-                name(s.last)
-            );
-            return Err(VerifyError::Versions { state: name(s.first), why });
-        }
-    }
-    Ok(())
-}
-
-/// No node that depends on the write `at` may read the version `old` that it replaces. `versions` is filled up to `at`;
-/// views made later are followed here.
-fn check_readers(
-    g: &Graph,
-    versions: &[Option<ValueId>],
-    old: ValueId,
-    at: usize,
-) -> Result<(), VerifyError> {
-    let mut after = vec![false; g.values().len()];
-    let write = g.nodes()[at].outputs[0];
-    after[write.0 as usize] = true;
-    for (i, n) in g.nodes().iter().enumerate().skip(at + 1) {
-        if !n.operands().any(|v| after[v.0 as usize]) {
-            continue;
-        }
-        if n.operands().any(|v| versions[v.0 as usize] == Some(old)) {
-            let name = |v: ValueId| g.value(v).name.to_string();
-            return Err(VerifyError::Overwritten {
-                reader: label(g, i),
-                version: name(old),
-                write: name(write),
-            });
-        }
-        n.outputs.iter().for_each(|v| after[v.0 as usize] = true);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,7 +164,7 @@ mod tests {
     use crate::text::parse;
     use crate::{DType, Dim};
 
-    fn op(name: &'static str, updates: Option<usize>) -> OpDef {
+    fn op(name: &'static str) -> OpDef {
         OpDef {
             name,
             summary: "",
@@ -288,44 +174,21 @@ mod tests {
             vjp: None,
             cost: |_| Cost { flops: Dim::from(0i64), bytes: Dim::from(0i64) },
             lower: |_| Ok(Lowered::default()),
-            view: (name == "view").then_some(|_, v| Some(v.clone())),
-            updates,
+            view: None,
+            updates: None,
             cases: Vec::new,
         }
     }
 
     fn registry() -> Registry {
         let mut r = Registry::new();
-        r.add(op("write", Some(0)));
-        r.add(op("read", None));
-        r.add(op("view", None));
+        r.add(op("read"));
         r
     }
 
     fn check(body: &str) -> Result<(), VerifyError> {
-        let text = format!("symbol T 1..=64\nstate %s: f32[4]\ninput %x: f32[4]\n{body}");
+        let text = format!("symbol T 1..=64\ninput %x: f32[4]\n{body}");
         verify(&parse(&text, &registry()).unwrap(), &registry())
-    }
-
-    #[test]
-    fn versions_are_a_chain() {
-        let write = "%s1: f32[4] = write(%s, %x)\n";
-        assert_eq!(check(&format!("{write}%r: f32[4] = read(%s)\nupdate %s = %s1")), Ok(()));
-        let e = check(&format!("{write}%s2: f32[4] = write(%s, %x)\nupdate %s = %s2"));
-        assert!(matches!(e, Err(VerifyError::Versions { .. })), "{e:?}");
-        let e = check(&format!("{write}%s2: f32[4] = write(%s1, %x)\nupdate %s = %s1"));
-        assert!(matches!(e, Err(VerifyError::Versions { .. })), "{e:?}");
-        let e = check(write);
-        assert!(matches!(e, Err(VerifyError::Versions { .. })), "{e:?}");
-        let e = check("%y: f32[4] = write(%x, %x)");
-        assert!(matches!(e, Err(VerifyError::NotState { .. })), "{e:?}");
-    }
-
-    #[test]
-    fn an_overwritten_version_cannot_be_read_after_the_write() {
-        let text = "%v: f32[4] = view(%s)\n%s1: f32[4] = write(%s, %x)\n%a: f32[4] = read(%s1)\n%b: f32[4] = read(%a, %v)\n";
-        let e = check(&format!("{text}update %s = %s1"));
-        assert!(matches!(e, Err(VerifyError::Overwritten { .. })), "{e:?}");
     }
 
     #[test]
@@ -344,7 +207,7 @@ mod tests {
         let mut g = crate::Graph::new("g");
         let x = g.input("x", Type::new(DType::F32, [2i64])).unwrap();
         g.push(&r, "read", crate::Attrs::new(), &[x], &[]).unwrap();
-        r.add(OpDef { infer: |_| Ok(vec![Type::new(DType::F32, [3i64])]), ..op("read", None) });
+        r.add(OpDef { infer: |_| Ok(vec![Type::new(DType::F32, [3i64])]), ..op("read") });
         assert!(matches!(verify(&g, &r), Err(VerifyError::Type { .. })));
         assert!(matches!(verify(&g, &Registry::new()), Err(VerifyError::Op { .. })));
     }

@@ -11,7 +11,7 @@ use frit_ir::symbols::{Proof, Symbols};
 use frit_ir::target::{Cmp, Count, Guard, KernelRow, OperandSpec, ParamType, RowId, Target};
 use frit_ir::text::parse_dim;
 
-use crate::CompileError;
+use crate::error::{CompileError, NoRow};
 
 /// A node as the rows see it.
 pub(super) struct Call<'a> {
@@ -83,14 +83,14 @@ impl<'a> Rows<'a> {
         let types = |all: &mut dyn Iterator<Item = Option<&Type>>| {
             all.map(|t| t.map_or("none".into(), |t| t.to_string())).collect::<Vec<_>>().join(", ")
         };
-        CompileError::NoRow {
+        CompileError::NoRow(Box::new(NoRow {
             node: node.into(),
             op: call.op.into(),
             operands: types(&mut call.inputs.iter().copied()),
             results: types(&mut call.outputs.iter().map(Some)),
             target: self.target.name.clone(),
             rows: reasons.into_iter().take(5).map(|r| r.text).collect(),
-        }
+        }))
     }
 
     fn partial(&self, m: &RowMatch, layout: &str) -> String {
