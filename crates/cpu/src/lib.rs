@@ -1,6 +1,12 @@
 //! The CPU backend: kernels for every instruction set behind one table, a thread pool and the executor.
 
 pub mod args;
+pub mod buffer;
+pub mod error;
 pub mod expr;
+pub mod isa;
 pub mod kernels;
+pub mod math;
+pub mod pack;
 pub mod pool;
+pub mod target;

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use crate::kernels::lanes::{Element, Lanes, narrow, widen};
 
 /// A rectangle of memory; strides in elements.
-pub(super) struct Rect {
+pub(crate) struct Rect {
     pub row_stride: isize,
     pub stride: isize,
     pub rows: usize,
@@ -63,7 +63,7 @@ unsafe fn load_plain<T: Copy>(src: *const u8, rect: &Rect, dst: *mut u8) {
 
 /// See [`LoadFn`].
 #[inline(always)]
-pub(super) unsafe fn load<L: Lanes>(dtype: DType, src: *const u8, rect: &Rect, dst: *mut u8) {
+pub(crate) unsafe fn load<L: Lanes>(dtype: DType, src: *const u8, rect: &Rect, dst: *mut u8) {
     // SAFETY: the caller's.
     unsafe {
         match (dtype, dtype.info().unit_bytes) {
@@ -111,7 +111,7 @@ unsafe fn store_plain<T: Copy>(src: *const u8, dst: *mut u8, rect: &Rect) {
 
 /// See [`StoreFn`].
 #[inline(always)]
-pub(super) unsafe fn store<L: Lanes>(dtype: DType, src: *const u8, dst: *mut u8, rect: &Rect) {
+pub(crate) unsafe fn store<L: Lanes>(dtype: DType, src: *const u8, dst: *mut u8, rect: &Rect) {
     // SAFETY: the caller's.
     unsafe {
         match (dtype, dtype.info().unit_bytes) {

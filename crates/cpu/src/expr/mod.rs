@@ -4,8 +4,8 @@
 //! (f64 for f64, integers and bool exactly) and are rounded where the expression says so: at casts and outputs. The
 //! result of an element depends on its inputs alone, never on where a tile begins.
 
-mod io;
-mod steps;
+pub(crate) mod io;
+pub(crate) mod steps;
 
 use std::mem::MaybeUninit;
 
@@ -20,6 +20,9 @@ use steps::{Functions, Spec, StepFn};
 /// The most elements of a tile.
 pub const TILE: usize = 256;
 
+/// The most inputs, and the most outputs, of an expression.
+pub const MAX_OPERANDS: usize = 128;
+
 /// Bytes of working memory on the stack of a run.
 const BUFFER: usize = 32 << 10;
 
@@ -32,6 +35,9 @@ pub enum ProgramError {
     /// Too many values live at once.
     #[error("an expression that keeps {0} values at a time; the CPU keeps at most {max}", max = BUFFER / 8)]
     Values(usize),
+    /// Too many inputs or outputs.
+    #[error("an expression with {0} inputs or outputs; the CPU takes at most {MAX_OPERANDS}")]
+    Operands(usize),
 }
 
 /// An input of a run: a matrix of elements of the input's type.
@@ -125,9 +131,14 @@ impl Program {
     /// Compiles `e` for `isa` (or for the best set that the machine has, if it lacks that one).
     ///
     /// # Errors
-    /// The expression is not well formed, or keeps more values at a time than a tile of one element has room for.
+    /// The expression is not well formed, has too many inputs or outputs, or keeps more values at a time than a tile of one
+    /// element has room for.
     pub fn new(e: &Expr, isa: Isa) -> Result<Program, ProgramError> {
         e.check()?;
+        let operands = e.inputs.len().max(e.outputs.len());
+        if operands > MAX_OPERANDS {
+            return Err(ProgramError::Operands(operands));
+        }
         let functions = Functions::of(isa);
         let size = |d: DType| d.info().unit_bytes;
         let input = |d: &DType| Input { dtype: *d, size: size(*d), as_is: compute_type(*d) == *d };

@@ -242,7 +242,7 @@ unsafe fn elementary<L: Lanes>(s: &Spec, a: [*const u8; 3], d: *mut u8, n: usize
 
 /// `n` integers or truth values of type `t` as i64.
 #[inline(always)]
-unsafe fn ints(t: DType, p: *const u8, out: &mut [i64]) {
+pub(crate) unsafe fn ints(t: DType, p: *const u8, out: &mut [i64]) {
     macro_rules! each {
         ($ty:ty) => {
             for (i, o) in out.iter_mut().enumerate() {
@@ -289,7 +289,7 @@ unsafe fn floats(t: DType, p: *const u8, out: &mut [f64]) {
 
 /// Integers wrapped to the type `t`.
 #[inline(always)]
-unsafe fn put_ints(t: DType, v: &[i64], p: *mut u8) {
+pub(crate) unsafe fn put_ints(t: DType, v: &[i64], p: *mut u8) {
     macro_rules! each {
         ($ty:ty) => {
             for (i, v) in v.iter().enumerate() {
@@ -410,7 +410,7 @@ unsafe fn cast<L: Lanes>(s: &Spec, a: [*const u8; 3], d: *mut u8, n: usize) {
 ///
 /// # Safety
 /// `d` has room for them.
-pub(super) unsafe fn constant(t: DType, imm: u64, d: *mut u8, n: usize) {
+pub(crate) unsafe fn constant(t: DType, imm: u64, d: *mut u8, n: usize) {
     // SAFETY: the caller's; `n ≤ TILE`.
     unsafe {
         match t.is_float() {

@@ -41,6 +41,8 @@ pub(crate) trait Lanes: Copy + 'static {
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// The sum of the lanes of each of four vectors, in the order of [`sum`].
     unsafe fn sum4(v: [Self::F; 4]) -> [f32; 4];
+    /// Lane `i` of the four vectors to the four f32 at `p + i·stride`.
+    unsafe fn turn4(v: [Self::F; 4], p: *mut f32, stride: usize);
 }
 
 /// The lanes of `v` as an array.
@@ -64,9 +66,6 @@ pub(crate) fn sum(x: [f32; LANES]) -> f32 {
 
 /// A float type of memory.
 pub(crate) trait Element: Copy + 'static {
-    /// Its name.
-    const DTYPE: DType;
-
     /// Its value.
     fn get(self) -> f32;
     /// The nearest value of the type, halves to even.
@@ -84,8 +83,6 @@ pub(crate) trait Element: Copy + 'static {
 }
 
 impl Element for f32 {
-    const DTYPE: DType = DType::F32;
-
     #[inline(always)]
     fn get(self) -> f32 {
         self
@@ -107,8 +104,6 @@ impl Element for f32 {
 }
 
 impl Element for f16 {
-    const DTYPE: DType = DType::F16;
-
     #[inline(always)]
     fn get(self) -> f32 {
         self.to_f32()
@@ -130,8 +125,6 @@ impl Element for f16 {
 }
 
 impl Element for bf16 {
-    const DTYPE: DType = DType::BF16;
-
     #[inline(always)]
     fn get(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
@@ -209,6 +202,96 @@ pub(crate) unsafe fn load_part<L: Lanes, E: Element>(p: *const E, n: usize) -> L
     unsafe { L::load(a.as_ptr()) }
 }
 
+/// Elements in memory of a float type (f32, f16 or bf16) known at run time.
+///
+/// # Safety
+/// All methods: as [`Lanes`], for the elements named.
+#[derive(Clone, Copy)]
+pub(crate) struct Floats {
+    pub ptr: *mut u8,
+    pub dtype: DType,
+}
+
+impl Floats {
+    /// The elements from `offset` on.
+    #[inline(always)]
+    pub fn skip(self, offset: isize) -> Floats {
+        let size = if self.dtype == DType::F32 { 4 } else { 2 };
+        Floats { ptr: self.ptr.wrapping_offset(offset * size), ..self }
+    }
+
+    /// Element `i`.
+    #[inline(always)]
+    pub unsafe fn get(self, i: usize) -> f32 {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.dtype {
+                DType::F16 => (*self.ptr.cast::<f16>().add(i)).get(),
+                DType::BF16 => (*self.ptr.cast::<bf16>().add(i)).get(),
+                _ => *self.ptr.cast::<f32>().add(i),
+            }
+        }
+    }
+
+    /// Element `i` becomes `v`, rounded to nearest even.
+    #[inline(always)]
+    pub unsafe fn put(self, i: usize, v: f32) {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.dtype {
+                DType::F16 => self.ptr.cast::<f16>().add(i).write(f16::of(v)),
+                DType::BF16 => self.ptr.cast::<bf16>().add(i).write(bf16::of(v)),
+                _ => self.ptr.cast::<f32>().add(i).write(v),
+            }
+        }
+    }
+
+    /// The `n ≤ 16` elements from `i` on; other lanes are zero.
+    #[inline(always)]
+    pub unsafe fn load<L: Lanes>(self, i: usize, n: usize) -> L::F {
+        // SAFETY: the caller's.
+        unsafe {
+            if n < LANES {
+                let mut a = [0.0; LANES];
+                for (k, a) in a.iter_mut().enumerate().take(n) {
+                    *a = self.get(i + k);
+                }
+                return L::load(a.as_ptr());
+            }
+            match self.dtype {
+                DType::F16 => f16::load::<L>(self.ptr.cast::<f16>().add(i)),
+                DType::BF16 => bf16::load::<L>(self.ptr.cast::<bf16>().add(i)),
+                _ => L::load(self.ptr.cast::<f32>().add(i)),
+            }
+        }
+    }
+
+    /// The first `n ≤ 16` lanes become the elements from `i` on.
+    #[inline(always)]
+    pub unsafe fn store<L: Lanes>(self, i: usize, n: usize, v: L::F) {
+        // SAFETY: the caller's.
+        unsafe {
+            if n < LANES {
+                for (k, v) in array::<L>(v).into_iter().enumerate().take(n) {
+                    self.put(i + k, v);
+                }
+                return;
+            }
+            match self.dtype {
+                DType::F16 => f16::store::<L>(self.ptr.cast::<f16>().add(i), v),
+                DType::BF16 => bf16::store::<L>(self.ptr.cast::<bf16>().add(i), v),
+                _ => L::store(self.ptr.cast::<f32>().add(i), v),
+            }
+        }
+    }
+}
+
+/// `0..n` in steps of sixteen: the start and the number of each.
+#[inline(always)]
+pub(crate) fn steps(n: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..n).step_by(LANES).map(move |i| (i, LANES.min(n - i)))
+}
+
 /// Plain Rust.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
@@ -261,6 +344,15 @@ impl Lanes for Portable {
     #[inline(always)]
     unsafe fn sum4(v: [[f32; LANES]; 4]) -> [f32; 4] {
         v.map(sum)
+    }
+    #[inline(always)]
+    unsafe fn turn4(v: [[f32; LANES]; 4], p: *mut f32, stride: usize) {
+        for i in 0..LANES {
+            // SAFETY: the caller's.
+            unsafe {
+                p.add(i * stride).cast::<[f32; 4]>().write_unaligned([v[0][i], v[1][i], v[2][i], v[3][i]])
+            };
+        }
     }
 }
 
@@ -357,6 +449,26 @@ mod x86 {
                 out
             }
         }
+        #[inline(always)]
+        unsafe fn turn4(v: [[__m256; 2]; 4], p: *mut f32, stride: usize) {
+            unsafe {
+                for half in 0..2 {
+                    let v = v.map(|v| v[half]);
+                    let low = (_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpacklo_ps(v[2], v[3]));
+                    let high = (_mm256_unpackhi_ps(v[0], v[1]), _mm256_unpackhi_ps(v[2], v[3]));
+                    // Lanes 0 to 3 of each quarter.
+                    let turned = [low, high].map(|(a, b)| {
+                        let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
+                        [_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b)].map(|v| _mm256_castpd_ps(v))
+                    });
+                    for (i, v) in turned.into_iter().flatten().enumerate() {
+                        let p = p.add((8 * half + i) * stride);
+                        _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+                        _mm_storeu_ps(p.add(4 * stride), _mm256_extractf128_ps::<1>(v));
+                    }
+                }
+            }
+        }
     }
 
     /// One register of sixteen.
@@ -424,6 +536,25 @@ mod x86 {
                 let mut out = [0.0; 4];
                 _mm_storeu_ps(out.as_mut_ptr(), all);
                 out
+            }
+        }
+        #[inline(always)]
+        unsafe fn turn4(v: [__m512; 4], p: *mut f32, stride: usize) {
+            unsafe {
+                let low = (_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpacklo_ps(v[2], v[3]));
+                let high = (_mm512_unpackhi_ps(v[0], v[1]), _mm512_unpackhi_ps(v[2], v[3]));
+                // Lanes 0 to 3 of each quarter.
+                let turned = [low, high].map(|(a, b)| {
+                    let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+                    [_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b)].map(|v| _mm512_castpd_ps(v))
+                });
+                for (i, v) in turned.into_iter().flatten().enumerate() {
+                    let p = p.add(i * stride);
+                    _mm_storeu_ps(p, _mm512_castps512_ps128(v));
+                    _mm_storeu_ps(p.add(4 * stride), _mm512_extractf32x4_ps::<1>(v));
+                    _mm_storeu_ps(p.add(8 * stride), _mm512_extractf32x4_ps::<2>(v));
+                    _mm_storeu_ps(p.add(12 * stride), _mm512_extractf32x4_ps::<3>(v));
+                }
             }
         }
     }
