@@ -1,5 +1,6 @@
 //! The walk over the graph: views become locations, nodes become steps, results that are outputs go straight to them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use frit_ir::graph::{Graph, Node, Source, ValueId};
@@ -26,8 +27,6 @@ struct Walk<'a, 'r, 'g> {
     graph: &'g Graph,
     /// Where each value lies.
     locs: Vec<Option<Loc>>,
-    /// Dense copies made of values, for the next reader.
-    copies: Vec<Option<Loc>>,
     /// Whether each node makes a version of a state in place.
     in_place: Vec<bool>,
 }
@@ -38,15 +37,17 @@ pub(super) fn build<'a>(
     rows: &mut Rows<'a>,
 ) -> Result<Built, CompileError> {
     let graph = &*expanded.graph;
-    let emitter = Emitter { rows, registry, storages: Vec::new(), steps: Vec::new(), placements: Vec::new() };
-    let n = graph.values().len();
-    let mut walk = Walk {
-        emitter,
-        graph,
-        locs: vec![None; n],
-        copies: vec![None; n],
-        in_place: state::in_place_nodes(graph, registry),
+    let emitter = Emitter {
+        rows,
+        registry,
+        storages: vec![],
+        steps: vec![],
+        placements: vec![],
+        copies: HashMap::new(),
     };
+    let n = graph.values().len();
+    let mut walk =
+        Walk { emitter, graph, locs: vec![None; n], in_place: state::in_place_nodes(graph, registry) };
     walk.place_sources();
     for (i, node) in graph.nodes().iter().enumerate() {
         let def = definition(registry, graph, node)?;
@@ -88,16 +89,6 @@ impl Walk<'_, '_, '_> {
         self.locs.get(v.0 as usize).cloned().flatten().ok_or(CompileError::Graph(missing))
     }
 
-    /// A dense copy of a value that later readers share.
-    fn shared_copy(&mut self, v: ValueId) -> Result<Loc, CompileError> {
-        if let Some(l) = &self.copies[v.0 as usize] {
-            return Ok(l.clone());
-        }
-        let copy = self.emitter.dense_copy(&self.loc(v)?)?;
-        self.copies[v.0 as usize] = Some(copy.clone());
-        Ok(copy)
-    }
-
     fn view(&mut self, def: &OpDef, node: &Node) -> Result<(), CompileError> {
         let (inputs, outputs) = types(self.graph, node);
         let ctx = NodeCtx { attrs: &node.attrs, inputs: &inputs, outputs: &outputs };
@@ -110,7 +101,7 @@ impl Walk<'_, '_, '_> {
         };
         let mut view = look(&from);
         if view.is_none() && !views::is_dense(symbols, &from.view) {
-            from = self.shared_copy(source)?;
+            from = self.emitter.dense_copy(&from)?;
             view = look(&from);
         }
         let view = view.ok_or_else(|| CompileError::View {
@@ -189,14 +180,14 @@ impl Walk<'_, '_, '_> {
         };
         if !own || !self.emitter.is_whole(&loc) {
             copies.push(self.graph.value(target).name.to_string());
-            loc = self.emitter.dense_copy(&loc)?;
+            loc = self.emitter.fresh_copy(&loc)?;
             inputs[at] = Some(loc.clone());
         }
         for (i, v) in node.inputs.iter().enumerate() {
-            let shares = i != at && inputs[i].as_ref().is_some_and(|l| l.storage == loc.storage);
-            if shares {
+            let shared = inputs[i].as_ref().filter(|l| i != at && l.storage == loc.storage);
+            if let Some(l) = shared {
                 copies.push(self.graph.value(*v).name.to_string());
-                inputs[i] = Some(self.shared_copy(*v)?);
+                inputs[i] = Some(self.emitter.dense_copy(l)?);
             }
         }
         Ok(loc.storage)

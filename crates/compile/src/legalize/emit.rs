@@ -1,5 +1,6 @@
 //! Emission of steps: operands laid out as a row takes them, with copies where they are not.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use frit_ir::DType;
@@ -94,6 +95,8 @@ pub(super) struct Emitter<'a, 'r> {
     pub storages: Vec<Storage>,
     pub steps: Vec<Proto>,
     pub placements: Vec<Placement>,
+    /// Dense copies made of views, by storage and version.
+    pub copies: HashMap<(u32, u32), Vec<(View, Loc)>>,
 }
 
 /// A node to emit: results are given as locations already.
@@ -168,8 +171,20 @@ impl<'a> Emitter<'a, '_> {
         Ok(to)
     }
 
-    /// A dense transient copy of `from`.
+    /// A dense transient copy of `from`, shared by all who ask for one.
     pub fn dense_copy(&mut self, from: &Loc) -> Result<Loc, CompileError> {
+        let key = (from.storage, from.version);
+        let made = self.copies.get(&key).and_then(|all| all.iter().find(|c| c.0 == from.view));
+        if let Some((_, copy)) = made {
+            return Ok(copy.clone());
+        }
+        let copy = self.fresh_copy(from)?;
+        self.copies.entry(key).or_default().push((from.view.clone(), copy.clone()));
+        Ok(copy)
+    }
+
+    /// A dense transient copy of `from` that nobody else reads.
+    pub fn fresh_copy(&mut self, from: &Loc) -> Result<Loc, CompileError> {
         let name: Arc<str> = format!("{}.copy", self.storages[from.storage as usize].name).into();
         let to = self.transient(&name, from.ty());
         self.copy(from, to)

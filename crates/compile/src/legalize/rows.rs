@@ -1,6 +1,7 @@
 //! Which kernel rows fit a node: operand lists, types, packing, scalar ops and guards. Layouts are judged by the caller.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use frit_ir::dim::{Dim, Sym};
 use frit_ir::expr::compute_type;
@@ -261,15 +262,17 @@ impl<'a> Rows<'a> {
     }
 
     fn formula(&mut self, id: RowId, row: &KernelRow) -> Result<&Dim, CompileError> {
-        if !self.scratch.contains_key(&id) {
-            let d = parse_dim(row.scratch).map_err(|e| CompileError::Scratch {
-                row: row.name.into(),
-                formula: row.scratch.into(),
-                why: e.to_string(),
-            })?;
-            self.scratch.insert(id, d);
+        match self.scratch.entry(id) {
+            Entry::Occupied(e) => Ok(e.into_mut()),
+            Entry::Vacant(e) => {
+                let d = parse_dim(row.scratch).map_err(|e| CompileError::Scratch {
+                    row: row.name.into(),
+                    formula: row.scratch.into(),
+                    why: e.to_string(),
+                })?;
+                Ok(e.insert(d))
+            }
         }
-        Ok(&self.scratch[&id])
     }
 
     fn substitute(

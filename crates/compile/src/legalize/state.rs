@@ -138,7 +138,7 @@ fn copy_old_version(emitter: &mut Emitter, step: usize, left: &[bool]) -> Result
         }
         let ty = emitter.storages[storage as usize].ty.clone();
         let view = frit_ir::op::View::dense(&ty.shape);
-        let copy = emitter.dense_copy(&Loc { storage, version, dtype: ty.dtype, view })?;
+        let copy = emitter.fresh_copy(&Loc { storage, version, dtype: ty.dtype, view })?;
         for i in late {
             let p = &mut emitter.steps[i];
             let inputs = p.inputs;

@@ -148,7 +148,7 @@ fn check_scratch(
         return Ok(());
     }
     let at = (k.scratch, k.scratch.saturating_add(most as u64));
-    if at.0 % target.align != 0 {
+    if !at.0.is_multiple_of(target.align) {
         return Err(Overlap::Alignment { step: i, offset: at.0, align: target.align });
     }
     if at.1 > planned.memory.arena {
@@ -219,7 +219,7 @@ fn operand(
     let value = o.buffer;
     let base = (n.offset.clone() - o.offset.clone()).as_const().and_then(|b| u64::try_from(b).ok());
     let base = base.ok_or(Overlap::Moved { step, value })?;
-    if base % target.align != 0 {
+    if !base.is_multiple_of(target.align) {
         return Err(Overlap::Alignment { step, offset: base, align: target.align });
     }
     let (from, to) = extent(o, symbols);

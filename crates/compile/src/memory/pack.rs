@@ -24,6 +24,8 @@ pub(super) struct Packed {
 
 /// Pair comparisons that may be spent on improving a plan.
 const BUDGET: usize = 4_000_000;
+/// Pair comparisons after which no further order is tried (very large graphs).
+const MOST: usize = 200_000_000;
 const MAX_ROUNDS: usize = 64;
 
 /// Sums of live bytes by step; `None` on overflow.
@@ -49,7 +51,10 @@ pub(super) fn pack(blocks: &[Block], steps: usize) -> Option<Packed> {
     // Even a plan without any sharing must not overflow.
     blocks.iter().try_fold(0u64, |a, b| a.checked_add(b.size))?;
     let mut best: Option<(u64, Vec<u64>, Vec<usize>)> = None;
-    for order in orders(blocks, &by_step) {
+    for (n, order) in orders(blocks, &by_step).into_iter().enumerate() {
+        if n > 0 && blocks.len().saturating_pow(2).saturating_mul(2 * n) > MOST {
+            break;
+        }
         for fit in [Fit::Lowest, Fit::Tightest] {
             let (arena, offsets) = place(blocks, &order, fit);
             if best.as_ref().is_none_or(|b| arena < b.0) {
