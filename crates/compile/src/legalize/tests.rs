@@ -91,7 +91,9 @@ fn a_layout_that_no_row_takes_is_copied_once() {
     let l = run("input %x: f32[4, 8]
 %t: f32[8, 4] = transpose(%x) {perm=[1, 0]}
 %a: f32[8, 4] = softmax(%t) {axis=1, log=false}
-output \"a\" = %a")
+%b: f32[8, 4] = softmax(%t) {axis=0, log=false}
+output \"a\" = %a
+output \"b\" = %b")
     .unwrap();
     assert_eq!(row_names(&l), ["copy_any", "softmax_dense", "softmax_dense"]);
     assert_eq!(l.report.nodes[1].copies, ["x"]);
