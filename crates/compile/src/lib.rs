@@ -89,6 +89,17 @@ impl CompileOptions {
     }
 }
 
+/// What the passes made of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimized {
+    /// The graph that is legalized.
+    pub graph: Graph,
+    /// Every pass over the graph, in order.
+    pub passes: Vec<PassRecord>,
+    /// What fusion formed.
+    pub fused: FuseReport,
+}
+
 /// What the compiler did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
@@ -122,8 +133,8 @@ pub fn optimize(
     registry: &Registry,
     target: &Target,
     options: &CompileOptions,
-) -> Result<Graph, CompileError> {
-    Ok(pass::run(graph, registry, target, options)?.0)
+) -> Result<Optimized, CompileError> {
+    pass::run(graph, registry, target, options)
 }
 
 /// Compiles `graph` for `target`.
@@ -136,7 +147,7 @@ pub fn compile(
     target: &Target,
     options: &CompileOptions,
 ) -> Result<Compiled, CompileError> {
-    let (graph, passes, fused) = pass::run(graph, registry, target, options)?;
+    let Optimized { graph, passes, fused } = optimize(graph, registry, target, options)?;
     let start = Instant::now();
     let legalized = legalize::legalize(&graph, registry, target)?;
     let schedule = memory::plan(&legalized, target)?;

@@ -7,7 +7,7 @@ use frit_ir::op::Registry;
 use frit_ir::target::Target;
 
 use crate::fuse::{self, FuseReport};
-use crate::{CompileError, CompileOptions, passes};
+use crate::{CompileError, CompileOptions, Optimized, passes};
 
 /// What was recorded of a pass.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,13 +56,13 @@ fn list(options: &CompileOptions) -> Vec<(&'static str, Pass)> {
     all
 }
 
-/// Runs every pass before legalization: (graph, records, what fusion did). In debug builds every graph between is verified.
+/// Runs every pass before legalization. In debug builds every graph between is verified.
 pub(crate) fn run(
     graph: &Graph,
     registry: &Registry,
     target: &Target,
     options: &CompileOptions,
-) -> Result<(Graph, Vec<PassRecord>, FuseReport), CompileError> {
+) -> Result<Optimized, CompileError> {
     frit_ir::verify::verify(graph, registry)?;
     let mut scope = Scope { registry, target, options, fused: FuseReport::default() };
     let mut g: Option<Graph> = None;
@@ -81,5 +81,5 @@ pub(crate) fn run(
     }
     let g = g.unwrap_or_else(|| graph.clone());
     frit_ir::verify::verify(&g, registry)?;
-    Ok((g, records, scope.fused))
+    Ok(Optimized { graph: g, passes: records, fused: scope.fused })
 }

@@ -48,7 +48,7 @@ pub fn golden(text: &str) -> Result<Golden, String> {
             if let Some((node, a, b)) = twice.first() {
                 return Err(format!("`{node}` is claimed by both `{a}` and `{b}`"));
             }
-            optimize(&before, &registry, &target, &options).map_err(|e| e.to_string())?
+            optimize(&before, &registry, &target, &options).map_err(|e| e.to_string())?.graph
         }
     };
     frit_ir::verify::verify(&after, &registry).map_err(|e| e.to_string())?;
