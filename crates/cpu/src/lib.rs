@@ -1,8 +1,10 @@
 //! The CPU backend: kernels for every instruction set behind one table, a thread pool and the executor.
 
 pub mod args;
+mod bind;
 pub mod buffer;
 pub mod error;
+pub mod executor;
 pub mod expr;
 pub mod isa;
 pub mod kernels;

@@ -104,10 +104,6 @@ impl Error {
         Error::Shape { message: message.into() }
     }
 
-    pub(crate) fn unsupported(message: impl Into<String>) -> Error {
-        Error::Unsupported { message: message.into() }
-    }
-
     pub(crate) fn format(source: impl StdError + Send + Sync + 'static) -> Error {
         Error::Format { message: source.to_string(), source: source.source().map(|s| s.to_string().into()) }
     }
