@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use frit_compile::testing::{difference, every_op, random_graph};
-use frit_compile::{CompileOptions, fuse, optimize};
+use frit_compile::{Activations, CompileOptions, Precision, Storage, fuse, optimize};
+use frit_ops::cases::Numbers;
 use frit_ops::interpret::interpret;
 
 #[test]
@@ -58,4 +59,61 @@ fn texts_of_random_graphs_read_back() {
         let text = frit_ir::text::print(&x.graph);
         assert_eq!(frit_ir::text::parse(&text, &registry).as_ref(), Ok(&x.graph), "{text}");
     }
+}
+
+#[test]
+fn policies_keep_graphs_valid_and_near() {
+    let registry = frit_ops::registry();
+    let target = every_op(&registry);
+    let half = |s| CompileOptions::default().precision(Precision::new(s).with_op("softmax", Storage::F32));
+    let q8 = CompileOptions::default().activations(Activations::Q8);
+    for options in [half(Storage::F16), half(Storage::BF16), q8] {
+        let (mut near, mut all) = (0, 0);
+        for seed in 0..60 {
+            let x = random_graph(seed, 6).unwrap();
+            let after = optimize(&x.graph, &registry, &target, &options)
+                .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", frit_ir::text::print(&x.graph)));
+            let run = |g| interpret(g, &registry, &x.bindings(), &x.values);
+            let (want, got) = (run(&x.graph).unwrap(), run(&after.graph).unwrap());
+            for ((_, w), (_, g)) in want.outputs.iter().zip(&got.outputs) {
+                all += 1;
+                near += usize::from(difference(g, w, 0.05).unwrap().is_none());
+            }
+        }
+        // A softmax over large scores may carry a rounding anywhere.
+        assert!(near * 20 >= all * 19, "{near} of {all} results are near: {options:?}");
+    }
+}
+
+/// Damaged texts are refused or read; what reads and verifies compiles or is refused.
+#[test]
+fn damaged_texts_never_panic() {
+    let registry = frit_ops::registry();
+    let target = every_op(&registry);
+    let mut n = Numbers::new(1);
+    let mut read = 0;
+    for seed in 0..1500 {
+        let x = random_graph(seed % 50, 6).unwrap();
+        let text = frit_ir::text::print(&x.graph);
+        let mut bytes = text.into_bytes();
+        for _ in 0..n.within(1, 4) {
+            let at = n.within(0, bytes.len() as i64) as usize;
+            match n.within(0, 3) {
+                0 => bytes[at] = b"0123456789-,()[]{}%=\"eTx"[n.within(0, 24) as usize],
+                1 => drop(bytes.remove(at)),
+                _ => {
+                    let end = (at + n.within(1, 40) as usize).min(bytes.len());
+                    let piece = bytes[at..end].to_vec();
+                    let to = n.within(0, bytes.len() as i64) as usize;
+                    bytes.splice(to..to, piece);
+                }
+            }
+        }
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        if let Ok(g) = frit_ir::text::parse(&text, &registry) {
+            read += 1;
+            let _ = optimize(&g, &registry, &target, &CompileOptions::default());
+        }
+    }
+    assert!(read > 20, "only {read} texts were read");
 }
