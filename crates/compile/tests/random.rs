@@ -34,6 +34,9 @@ fn optimized_graphs_compute_the_same() {
         for ((name, w), (_, g)) in want.outputs.iter().zip(&got.outputs) {
             assert_eq!(difference(g, w, 2e-3).unwrap(), None, "{name}: {}", text());
         }
+        for ((name, w), (_, g)) in want.states.iter().zip(&got.states) {
+            assert_eq!(difference(g, w, 2e-3).unwrap(), None, "state {name}: {}", text());
+        }
     }
     // Every pattern but rotary, which no random graph holds.
     assert_eq!(formed.len(), 9, "{formed:?}");

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use frit_ir::graph::{GraphError, Type, ValueId};
 use frit_ir::{DType, Dim, Graph, ScalarOp, Tensor};
-use frit_ops::build::{Builder, Built, Reduce};
-use frit_ops::cases::{Numbers, random};
+use frit_ops::build::{Attention, Builder, Built, Reduce};
+use frit_ops::cases::{Numbers, random, values};
 
 /// A graph with everything that a run of it needs.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Generated {
     pub graph: Graph,
     /// Values of its symbols.
     pub sizes: Vec<(String, i64)>,
-    /// Inputs and parameters by name.
+    /// Inputs, parameters and first states by name.
     pub values: HashMap<String, Tensor>,
 }
 
@@ -82,6 +82,7 @@ const STEPS: &[Step] = &[
     residual,
     product,
     attention_parts,
+    cache,
 ];
 
 /// The graph of this seed: up to `steps` nodes or groups of nodes.
@@ -391,4 +392,33 @@ fn attention_parts(m: &mut Maker) -> Built {
     let o = m.b.matmul(p, v)?;
     let o = m.b.transpose(o, &[0, 2, 1, 3])?;
     m.b.reshape(o, [rows, WIDTH.into()])
+}
+
+/// Writes [T, WIDTH] into a state as heads of 8 and attends to it; now and then also reads the version before.
+fn cache(m: &mut Maker) -> Built {
+    let t = m.rows.clone();
+    let x = m.such(|ty| ty.rank() == 2 && ty.shape[0] == t && ty.shape[1].is(WIDTH))?;
+    let one = Dim::from(1i64);
+    let value = m.b.reshape(x, [one.clone(), t.clone(), 4.into(), 8.into()])?;
+    let name = format!("s{}", m.values.len());
+    m.values.insert(name.clone(), random(DType::F32, &[1, 4, 8, 8], m.n.bits()));
+    let state = m.b.state(&name, DType::F32, [1i64, 4, 8, 8])?;
+    let name = format!("x{}", m.values.len());
+    let first = m.n.within(0, 3);
+    let at: Vec<f64> = (0..m.t).map(|i| (i + first) as f64).collect();
+    m.values.insert(name.clone(), values(DType::I32, &[1, at.len()], &at));
+    let positions = m.b.input(&name, DType::I32, [one, t.clone()])?;
+    let next = m.b.write_kv(state, value, positions, None, false)?;
+    m.b.update(state, next)?;
+    match m.n.within(0, 3) {
+        0 => {
+            let old = m.b.unary(ScalarOp::Tanh, state)?;
+            let both = m.b.add(old, next)?;
+            m.pool.push(both);
+        }
+        1 => m.pool.push(state),
+        _ => {}
+    }
+    let y = m.b.attention(value, next, next, Attention { causal: true, ..Attention::default() })?;
+    m.b.reshape(y, [t, WIDTH.into()])
 }
