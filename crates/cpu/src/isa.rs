@@ -20,9 +20,7 @@ impl Isa {
     /// The fastest set of this machine; looked up once.
     pub fn detect() -> Isa {
         static FOUND: OnceLock<Isa> = OnceLock::new();
-        *FOUND.get_or_init(|| {
-            Isa::ALL.into_iter().rev().find(|i| i.probe()).unwrap_or(Isa::Portable)
-        })
+        *FOUND.get_or_init(|| Isa::ALL.into_iter().rev().find(|i| i.probe()).unwrap_or(Isa::Portable))
     }
 
     /// Whether this machine runs it.

@@ -22,16 +22,8 @@ pub const NAME: &str = "panel16";
 pub const PANEL: usize = 16;
 
 /// The block formats that have a packed layout.
-pub const BLOCK_FORMATS: [DType; 8] = [
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-];
+pub const BLOCK_FORMATS: [DType; 8] =
+    [DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q4K, DType::Q5K, DType::Q6K];
 
 /// How the scales of a block are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,14 +252,7 @@ pub fn decode_row(
 
 /// Columns from `from` on of row `r` of one panel as f32, as many as `out` takes: whole blocks. The panel has
 /// [`panel_bytes`] bytes.
-pub(crate) fn decode_panel_row(
-    dtype: DType,
-    k: usize,
-    panel: &[u8],
-    r: usize,
-    from: usize,
-    out: &mut [f32],
-) {
+pub(crate) fn decode_panel_row(dtype: DType, k: usize, panel: &[u8], r: usize, from: usize, out: &mut [f32]) {
     let Some(l) = Layout::of(dtype) else {
         for (i, o) in out.iter_mut().enumerate() {
             let at = (from + i) * PANEL + r;

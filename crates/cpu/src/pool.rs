@@ -113,7 +113,8 @@ impl Team<'_> {
     pub fn range(&self, n: usize, grain: usize) -> Range<usize> {
         let grain = grain.max(1);
         let units = n.div_ceil(grain) as u128;
-        let at = |t: usize| ((units * t as u128 / self.threads as u128) as usize).saturating_mul(grain).min(n);
+        let at =
+            |t: usize| ((units * t as u128 / self.threads as u128) as usize).saturating_mul(grain).min(n);
         at(self.thread)..at(self.thread + 1)
     }
 }
@@ -476,7 +477,7 @@ mod tests {
                     for thread in 0..threads {
                         let r = Team { thread, threads, ..Team::solo() }.range(n, grain);
                         assert_eq!(r.start, at);
-                        assert!(r.start % grain == 0 || r.start == n);
+                        assert!(r.start.is_multiple_of(grain) || r.start == n);
                         at = r.end;
                     }
                     assert_eq!(at, n);

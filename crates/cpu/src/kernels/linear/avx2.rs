@@ -64,6 +64,11 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        // SAFETY: a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     unsafe fn and(v: Self::B, mask: u8) -> Self::B {
         // SAFETY: the caller's.
         unsafe {
@@ -91,7 +96,7 @@ impl Simd for Avx2 {
         v
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool>(acc: Self::I, codes: Self::B, x: *const i8) -> Self::I {
+    unsafe fn dot(signed: bool, acc: Self::I, codes: Self::B, x: *const i8) -> Self::I {
         // SAFETY: the caller's.
         unsafe {
             let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
@@ -99,7 +104,7 @@ impl Simd for Avx2 {
             let mut out = acc;
             for (o, c) in out.iter_mut().zip(codes) {
                 // Neither form overflows 16 bits: |code| ≤ 128 and |x| ≤ 127 give at most 32512 a pair.
-                let pairs = if SIGNED {
+                let pairs = if signed {
                     _mm256_maddubs_epi16(_mm256_abs_epi8(c), _mm256_sign_epi8(x, c))
                 } else {
                     _mm256_maddubs_epi16(c, x)
@@ -110,11 +115,11 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn byte<const SIGNED: bool>(codes: Self::B, j: usize) -> Self::F {
+    unsafe fn byte(signed: bool, codes: Self::B, j: usize) -> Self::F {
         // SAFETY: the caller's.
         unsafe {
             let one = |c: __m256i| {
-                _mm256_cvtepi32_ps(if SIGNED {
+                _mm256_cvtepi32_ps(if signed {
                     _mm256_sra_epi32(_mm256_sll_epi32(c, count(24 - 8 * j as u32)), count(24))
                 } else {
                     _mm256_and_si256(_mm256_srl_epi32(c, count(8 * j as u32)), _mm256_set1_epi32(255))

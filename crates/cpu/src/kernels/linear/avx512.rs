@@ -33,6 +33,11 @@ impl Simd for Avx512 {
         unsafe { _mm512_storeu_si512(p.cast(), v) }
     }
     #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        // SAFETY: a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     unsafe fn and(v: __m512i, mask: u8) -> __m512i {
         // SAFETY: the caller's.
         unsafe { _mm512_and_si512(v, _mm512_set1_epi8(mask as i8)) }
@@ -58,15 +63,15 @@ impl Simd for Avx512 {
         unsafe { _mm512_xor_si512(v, _mm512_set1_epi8(-128)) }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool>(acc: __m512i, codes: __m512i, x: *const i8) -> __m512i {
+    unsafe fn dot(_: bool, acc: __m512i, codes: __m512i, x: *const i8) -> __m512i {
         // SAFETY: the caller's.
         unsafe { _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(x.cast::<i32>().read_unaligned())) }
     }
     #[inline(always)]
-    unsafe fn byte<const SIGNED: bool>(codes: __m512i, j: usize) -> __m512 {
+    unsafe fn byte(signed: bool, codes: __m512i, j: usize) -> __m512 {
         // SAFETY: the caller's.
         unsafe {
-            if SIGNED {
+            if signed {
                 let up = _mm512_sll_epi32(codes, count(24 - 8 * j as u32));
                 _mm512_cvtepi32_ps(_mm512_sra_epi32(up, count(24)))
             } else {

@@ -30,11 +30,7 @@ unsafe fn weights<S: Simd, const D: usize>(c: S::B, scale: S::F, min: S::F) -> [
     let signed = const { layout(D) }.signed && S::BIAS == 0;
     // SAFETY: the caller's.
     unsafe {
-        let f = if signed {
-            [S::byte::<true>(c, 0), S::byte::<true>(c, 1), S::byte::<true>(c, 2), S::byte::<true>(c, 3)]
-        } else {
-            [S::byte::<false>(c, 0), S::byte::<false>(c, 1), S::byte::<false>(c, 2), S::byte::<false>(c, 3)]
-        };
+        let f = [S::byte(signed, c, 0), S::byte(signed, c, 1), S::byte(signed, c, 2), S::byte(signed, c, 3)];
         [
             S::fma(scale, f[0], min),
             S::fma(scale, f[1], min),
@@ -163,8 +159,8 @@ pub(super) unsafe fn decode_block<S: Simd, const D: usize>(a: &Expand) {
             let s = a.panel.add(l.scales_at(a.k) + block * l.scale_bytes());
             for g in 0..sub {
                 let (scale, min) = line::<S, D>(s, b * sub + g);
-                for j in g * per..(g + 1) * per {
-                    let w = weights::<S, D>(c[j], scale, min);
+                for (j, c) in c.into_iter().enumerate().skip(g * per).take(per) {
+                    let w = weights::<S, D>(c, scale, min);
                     for (q, w) in w.into_iter().enumerate() {
                         S::store_f32(a.to.cast::<f32>().add((i * 32 + j * 4 + q) * 16), w);
                     }
@@ -221,7 +217,8 @@ pub(super) unsafe fn narrow<S: Simd, const W: usize>(from: *const f32, count: us
         }
         for i in i..count {
             let v = *from.add(i);
-            let bits = if W == F16 { half::f16::from_f32(v).to_bits() } else { half::bf16::from_f32(v).to_bits() };
+            let bits =
+                if W == F16 { half::f16::from_f32(v).to_bits() } else { half::bf16::from_f32(v).to_bits() };
             to.add(i).write_unaligned(bits);
         }
     }
@@ -273,8 +270,7 @@ pub(super) unsafe fn tile_f<S: Simd, const R: usize, const P: usize>(a: &TileF) 
                 continue;
             }
             for p in 0..a.panels {
-                let one =
-                    TileF { panel: a.panel.add(p * a.stride), panels: 1, c: a.c.add(16 * p), ..*a };
+                let one = TileF { panel: a.panel.add(p * a.stride), panels: 1, c: a.c.add(16 * p), ..*a };
                 rows_panels::<S, R, 1>(&one, row);
             }
         }

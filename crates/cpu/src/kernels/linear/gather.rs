@@ -1,7 +1,7 @@
 //! Rows of packed weights by index: the embedding lookup of a table that `linear` may read too.
 //!
-//! Operands: the packed table `[N, K]`, indices (i32 or i64, any strides), the rows `[.., K]` (f32, f16 or bf16). An index
-//! outside `0..N` reads nothing and gives zeros.
+//! Operands: the packed table `[N, .., K]`, indices (i32 or i64, any strides), the slices `[.., K]` (f32, f16 or bf16). An
+//! index outside `0..N` reads nothing and gives zeros.
 
 use frit_ir::DType;
 
@@ -30,29 +30,25 @@ const CHUNK: usize = 256;
 
 unsafe fn run(ops: &Ops, args: &Args) {
     let [table, indices, out] = args.operands else { return };
-    let (lead, k) = match table.dims() {
-        [lead @ .., k] => (lead, *k as usize),
-        [] => return,
-    };
-    let n = lead.iter().product::<i64>();
+    let [n, inner @ .., k] = table.dims() else { return };
+    let (k, inner) = (*k as usize, inner.iter().product::<i64>() as usize);
     let bytes = panel_bytes(table.dtype, k).unwrap_or(0);
-    let count = indices.len() as usize;
     // An index is a row of one element.
     let mut each = *indices;
     each.dims[each.rank as usize] = 1;
     each.strides[each.rank as usize] = 0;
     each.rank += 1;
     let (at, to) = (Rows::of(&each), Rows::of(out));
-    for i in args.team.range(count, 1) {
-        // SAFETY: the index operand has `count` elements; rows below `n` lie in the table's panels; row `i` of the
-        // result is this thread's.
+    for i in args.team.range(indices.len() as usize * inner, 1) {
+        // SAFETY: there is an index for every `inner` rows of the result; rows of the table lie in its panels; row `i`
+        // of the result is this thread's.
         unsafe {
-            let row = index(indices, at.at(i, 0));
-            if row < 0 || row >= n {
+            let chosen = index(indices, at.at(i / inner, 0));
+            if chosen < 0 || chosen >= *n {
                 std::ptr::write_bytes(to.at(i, 0), 0, k * out.dtype.info().unit_bytes);
                 continue;
             }
-            let row = row as usize;
+            let row = chosen as usize * inner + i % inner;
             let panel = std::slice::from_raw_parts(table.ptr.add(row / PANEL * bytes), bytes);
             let mut values = [0.0; CHUNK];
             for from in (0..k).step_by(CHUNK) {

@@ -1,15 +1,14 @@
 //! `linear`: activations times packed weights, several weights and their epilogues in one step.
 //!
 //! Operands: `x` `[.., K]` (f32, f16 or bf16, last stride 1), then the packed weights `[N, K]`, then the extra operands
-//! of the epilogues group by group, each with the extents of the group's result (broadcast by stride 0), then the results
-//! `[.., N]` group by group. Parameters: see [`PARAMS`].
+//! of the epilogues group by group (they broadcast to the group's results), then the results `[.., N]` group by group.
 //!
-//! Weights stand in groups of equal N. The epilogue of a group takes its products in order, then its extra operands.
-//! Without any epilogue each weight is a group and its product is stored.
+//! Weights stand in groups of equal N. The epilogue of a group takes its products (f32) in order, then its extra
+//! operands.
 //!
-//! With `q8` the activations that meet block formats are rounded to 8 bits per 32 (see [`quant`]); otherwise they stay
-//! f32 and weights are decoded to their exact values. Sums are f32, k ascending. The same bits come out for every
-//! instruction set, number of threads and number of rows.
+//! With `q8` the activations are rounded to 8 bits per 32 (see [`quant`]); otherwise they stay f32 and weights are
+//! decoded to their exact values. Sums are f32, k ascending. The same bits come out for every instruction set, number of
+//! threads and number of rows.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -22,39 +21,144 @@ mod quant;
 pub(crate) mod rows;
 mod simd;
 pub(crate) mod table;
-mod tile;
+pub(crate) mod tile;
 
 #[cfg(test)]
 mod tests;
 
 use frit_ir::DType;
-use frit_ir::target::{Count, Guard, KernelRow, LayoutClass, OperandSpec, ParamSpec, ParamType};
+use frit_ir::target::{Cmp, Count, Guard, KernelRow, LayoutClass, OperandSpec, ParamSpec};
 
+use super::row::{COMPUTE, CpuRow, F32S, PLAIN, int, one, rest};
 use crate::args::{Args, Kernel, Operand};
 use crate::expr::Program;
 use crate::isa::Isa;
-use crate::pack::{PANEL, panel_bytes};
+use crate::pack::{self, BLOCK_FORMATS, PANEL, panel_bytes};
 
 use quant::Quantized;
 use rows::Rows;
 use table::{BlockOps, FloatOps, Ops, block_index, float_index};
-use tile::{CORRECTIONS, Direct, DirectF, Expand, TileF, TileQ, XTile, correction, expanded_bytes, layout, plane};
+use tile::{
+    CORRECTIONS, Direct, DirectF, Expand, TileF, TileQ, XTile, correction, expanded_bytes, layout, plane,
+};
 
-pub use gather::gather;
+/// The parameters in order: rows of x, its columns, number of weights, number of groups, whether activations are rounded
+/// to 8 bits, and the number of weights of each group.
+const PARAMS: &[ParamSpec] = &[
+    int("m"),
+    int("k"),
+    int("weights"),
+    int("groups"),
+    int("q8"),
+    int("arity0"),
+    int("arity1"),
+    int("arity2"),
+    int("arity3"),
+    int("arity4"),
+    int("arity5"),
+    int("arity6"),
+    int("arity7"),
+];
 
-/// The parameters of [`linear`], in order:
-/// * `m`: rows, the product of the leading extents of x;
-/// * `k`: columns of x and of every weight;
-/// * `weights`: number of weights;
-/// * `groups`: number of epilogues, 0 for none;
-/// * `arity`: weights of group `g` in bits `4g..4g + 4` (up to 15 groups of up to 8 weights);
-/// * `q8`: 1 to round activations that meet block formats to 8 bits, 0 to keep them f32.
-pub const PARAMS: [&str; 6] = ["m", "k", "weights", "groups", "arity", "q8"];
+/// Weights of packed types: the block formats, and floats, which come first.
+const PACKED: &[DType] = &[
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
+];
+
+const fn weights(dtypes: &'static [DType]) -> OperandSpec {
+    OperandSpec {
+        name: "weights",
+        dtypes,
+        layout: LayoutClass::Dense,
+        count: Count::Param("weights"),
+        packing: Some(pack::NAME),
+    }
+}
+
+const fn guard(param: &'static str, cmp: Cmp, value: i64) -> Guard {
+    Guard { param, cmp, value }
+}
+
+const fn guards(q8: i64) -> [Guard; 9] {
+    const MOST: i64 = MAX_ARITY as i64;
+    [
+        guard("q8", Cmp::Eq, q8),
+        guard("arity0", Cmp::Le, MOST),
+        guard("arity1", Cmp::Le, MOST),
+        guard("arity2", Cmp::Le, MOST),
+        guard("arity3", Cmp::Le, MOST),
+        guard("arity4", Cmp::Le, MOST),
+        guard("arity5", Cmp::Le, MOST),
+        guard("arity6", Cmp::Le, MOST),
+        guard("arity7", Cmp::Le, MOST),
+    ]
+}
+
+/// Rows of this folder.
+pub const ROWS: &[CpuRow] = &[
+    CpuRow {
+        row: KernelRow {
+            name: "linear.q8",
+            op: "linear",
+            inputs: &[
+                one("x", F32S, LayoutClass::Rows),
+                weights(&BLOCK_FORMATS),
+                rest("extras", COMPUTE, LayoutClass::Strided),
+            ],
+            outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
+            guards: &guards(1),
+            params: PARAMS,
+            scratch: "threads*172032 + (m + 8)*k*2 + 256",
+            ..PLAIN
+        },
+        kernel: linear,
+    },
+    CpuRow {
+        row: KernelRow {
+            name: "linear.f32",
+            op: "linear",
+            inputs: &[
+                one("x", F32S, LayoutClass::Rows),
+                weights(PACKED),
+                rest("extras", COMPUTE, LayoutClass::Strided),
+            ],
+            outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
+            guards: &guards(0),
+            params: PARAMS,
+            scratch: "threads*172032 + m*k*4 + 256",
+            ..PLAIN
+        },
+        kernel: linear,
+    },
+    CpuRow {
+        row: KernelRow {
+            name: "gather.packed",
+            op: "gather",
+            inputs: &[
+                OperandSpec { name: "table", count: Count::One, ..weights(PACKED) },
+                one("indices", &[DType::I32, DType::I64], LayoutClass::Strided),
+            ],
+            outputs: &[one("out", F32S, LayoutClass::Dense)],
+            guards: &[guard("axis", Cmp::Eq, 0)],
+            params: &[int("axis")],
+            ..PLAIN
+        },
+        kernel: gather::gather,
+    },
+];
 
 /// The most weights in a group.
 pub const MAX_ARITY: usize = 8;
-/// The most groups in a step that has epilogues.
-pub const MAX_GROUPS: usize = 15;
 
 /// Most rows that share one expansion of a panel; whole tiles of every instruction set.
 const ROW_BLOCK: usize = 132;
@@ -70,15 +174,15 @@ const SPAN: usize = 32;
 const PRODUCT: usize = ROW_BLOCK * 2 * PANEL;
 /// Bytes of expanded panels.
 const EXPANDED: usize = 36 * 1024;
-/// Bytes of scratch of a thread.
-pub const THREAD_SCRATCH: usize = EXPANDED + MAX_ARITY * PRODUCT * 4;
+/// Bytes of scratch of a thread; the rows' formulas name it.
+const THREAD_SCRATCH: usize = EXPANDED + MAX_ARITY * PRODUCT * 4;
 
 const _: () = assert!(EXPANDED >= 2 * expanded_bytes(Q_CHUNK) && EXPANDED >= 2 * F_CHUNK * PANEL * 4);
 const _: () = assert!(PRODUCT >= SPAN * PANEL * DIRECT_ROWS);
 
-/// Scratch bytes that [`linear`] needs, at most; the row's formula says the same.
-pub fn scratch_bytes(m: usize, k: usize, threads: usize) -> usize {
-    threads * THREAD_SCRATCH + (m + 8) * k * 6 + 256
+/// Scratch bytes that [`linear`] needs: what the rows' formulas say.
+pub fn scratch_bytes(m: usize, k: usize, threads: usize, q8: bool) -> usize {
+    threads * THREAD_SCRATCH + if q8 { (m + 8) * k * 2 } else { m * k * 4 } + 256
 }
 
 /// The kernel for `isa`, which must be available.
@@ -98,7 +202,7 @@ unsafe fn entry<const I: usize>(args: &Args) {
 /// A run of weights with one epilogue.
 struct Group<'a> {
     weights: &'a [Operand],
-    program: Option<&'a Program>,
+    program: &'a Program,
     extras: &'a [Operand],
     outs: &'a [Operand],
 }
@@ -121,30 +225,23 @@ struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     fn new(args: &'a Args<'a>) -> Groups<'a> {
-        let weights = args.params[2].int() as usize;
-        let extras: usize = (0..args.params[3].int() as usize)
-            .map(|g| args.programs[g].inputs() - arity(args, g))
-            .sum();
-        Groups { args, next: 0, weight: 1, extra: 1 + weights, out: 1 + weights + extras }
+        let (weights, groups) = (args.params[2].int() as usize, args.params[3].int() as usize);
+        // Products are inputs of the programs too: there are as many inputs as weights and extras together.
+        let inputs: usize = args.programs[..groups].iter().map(|p| p.inputs().len()).sum();
+        Groups { args, next: 0, weight: 1, extra: 1 + weights, out: 1 + inputs }
     }
-}
-
-fn arity(args: &Args, group: usize) -> usize {
-    (args.params[4].int() >> (4 * group)) as usize & 15
 }
 
 impl<'a> Iterator for Groups<'a> {
     type Item = Group<'a>;
 
     fn next(&mut self) -> Option<Group<'a>> {
-        let (weights, groups) = (self.args.params[2].int() as usize, self.args.params[3].int() as usize);
-        if self.next >= if groups == 0 { weights } else { groups } {
+        if self.next >= self.args.params[3].int() as usize {
             return None;
         }
-        let program = (groups > 0).then(|| &self.args.programs[self.next]);
-        let arity = if groups == 0 { 1 } else { arity(self.args, self.next) };
-        let (extras, outs) = program.map_or((0, 1), |p| (p.inputs() - arity, p.outputs()));
-        let o = self.args.operands;
+        let (o, program) = (self.args.operands, &self.args.programs[self.next]);
+        let arity = self.args.params[5 + self.next].int() as usize;
+        let (extras, outs) = (program.inputs().len() - arity, program.outputs().len());
         let group = Group {
             weights: &o[self.weight..self.weight + arity],
             program,
@@ -218,7 +315,7 @@ unsafe fn run(ops: &'static Ops, args: &Args) {
         args,
         m,
         k,
-        q8: args.params[5].int() != 0,
+        q8: args.params[4].int() != 0,
         q,
         f: (std::ptr::null(), 0),
         expanded: own,
@@ -234,51 +331,35 @@ unsafe fn run(ops: &'static Ops, args: &Args) {
 /// Brings the activations into the forms that the weights of the step want, each thread its share of the rows.
 unsafe fn prepare(s: &mut Step) {
     let x = &s.args.operands[0];
-    let weights = &s.args.operands[1..1 + s.args.params[2].int() as usize];
-    let (mut quantize, mut floats) = (false, false);
-    for w in weights {
-        match block_index(w.dtype) {
-            Some(b) if s.q8 => {
-                quantize = true;
-                let fix = correction(&layout(b), s.ops.bias);
-                if fix != 0 {
-                    s.q.planes[plane(fix)] = true;
-                }
-            }
-            _ => floats = true,
+    for w in &s.args.operands[1..1 + s.args.params[2].int() as usize] {
+        let fix = block_index(w.dtype).map_or(0, |b| correction(&layout(b), s.ops.bias));
+        if fix != 0 {
+            s.q.planes[plane(fix)] = true;
         }
     }
     let rows = Rows::of(x);
     let from = float_index(x.dtype).unwrap_or(0);
     let team = s.args.team;
-    let mut wait = false;
     // SAFETY: `x` has m rows of k elements; the planes and the copy lie in the scratch that the row declares, and
     // threads write rows of their own.
     unsafe {
-        if quantize {
-            wait = true;
+        if s.q8 {
             for row in team.range(s.q.padded(), 1) {
                 let p = if row < s.m { rows.at(row, 0).cast_const() } else { std::ptr::null() };
                 (s.ops.quantize[from])(&s.q, row, p);
             }
-        }
-        match (floats, rows.step) {
-            (true, Some(step)) if x.dtype == DType::F32 => s.f = (x.ptr.cast(), step as isize),
-            (true, _) => {
-                wait = true;
-                let copy = s.q.base.wrapping_add(Quantized::bytes(s.q.padded(), s.k).next_multiple_of(64));
-                s.f = (copy.cast(), s.k as isize);
-                for row in team.range(s.m, 1) {
-                    let to = copy.cast::<f32>().wrapping_add(row * s.k);
-                    (s.ops.widen[from])(rows.at(row, 0), s.k, to);
-                }
+        } else if let (Some(step), DType::F32) = (rows.step, x.dtype) {
+            s.f = (x.ptr.cast(), step as isize);
+            return;
+        } else {
+            let copy = s.q.base.cast::<f32>();
+            s.f = (copy, s.k as isize);
+            for row in team.range(s.m, 1) {
+                (s.ops.widen[from])(rows.at(row, 0), s.k, copy.wrapping_add(row * s.k));
             }
-            _ => {}
         }
     }
-    if wait {
-        team.barrier();
-    }
+    team.barrier();
 }
 
 /// The products and epilogues: each thread takes a run of (panels, rows) pieces of about equal cost.
@@ -286,7 +367,8 @@ unsafe fn multiply(s: &Step) {
     let unit = if s.is_direct() { 1 } else { 2 };
     let blocks = s.m.div_ceil(ROW_BLOCK);
     let pieces = |g: &Group| (g.n().div_ceil(PANEL).div_ceil(unit) * blocks) as u64;
-    let cost = |g: &Group| g.weights.iter().map(|w| panel_bytes(w.dtype, s.k).unwrap_or(0) as u64 + 64).sum::<u64>();
+    let cost =
+        |g: &Group| g.weights.iter().map(|w| panel_bytes(w.dtype, s.k).unwrap_or(0) as u64 + 64).sum::<u64>();
     let total: u64 = Groups::new(s.args).map(|g| pieces(&g) * cost(&g)).sum();
     let share = |t: usize| (total as u128 * t as u128 / s.args.team.threads as u128) as u64;
     let (from, to) = (share(s.args.team.thread), share(s.args.team.thread + 1));
@@ -323,7 +405,13 @@ unsafe fn direct(s: &Step, g: &Group, lo: usize, hi: usize) {
                     Loops::Block(ops) => {
                         let (kernel, x) = (ops.direct[s.q.tile.ilog2() as usize], s.q.tile(0));
                         for p in 0..span {
-                            kernel(&Direct { panel: panel.add(p * bytes), k: s.k, x, c: c.add(p * PANEL), ldc: ld });
+                            kernel(&Direct {
+                                panel: panel.add(p * bytes),
+                                k: s.k,
+                                x,
+                                c: c.add(p * PANEL),
+                                ldc: ld,
+                            });
                         }
                     }
                     Loops::Float(ops) => {
@@ -422,7 +510,13 @@ impl Piece {
                 } else {
                     for p in 0..self.panels {
                         let to = s.expanded.add(p * F_CHUNK * PANEL * 4);
-                        (ops.decode)(&Expand { panel: self.panel.add(p * self.bytes), k: s.k, from, count, to });
+                        (ops.decode)(&Expand {
+                            panel: self.panel.add(p * self.bytes),
+                            k: s.k,
+                            from,
+                            count,
+                            to,
+                        });
                     }
                     (s.expanded.cast_const().cast(), F_CHUNK * PANEL)
                 };

@@ -9,7 +9,7 @@ use super::tile::{CORRECTIONS, XTile};
 
 /// The planes that hold a step's quantized activations, laid out for tiles of `tile` rows.
 #[derive(Clone, Copy)]
-pub(super) struct Quantized {
+pub(crate) struct Quantized {
     /// Rows, and with padding to whole tiles.
     pub rows: usize,
     /// Columns, a multiple of 32.
@@ -18,16 +18,11 @@ pub(super) struct Quantized {
     pub tile: usize,
     /// Which planes of corrections are wanted.
     pub planes: [bool; CORRECTIONS.len()],
-    /// Start of the planes.
+    /// Start of the planes, which take 15/8 of a byte per element of whole tiles.
     pub base: *mut u8,
 }
 
 impl Quantized {
-    /// Bytes of the planes for `rows` (whole tiles) of `k` columns: 15/8 of a byte per element.
-    pub const fn bytes(rows: usize, k: usize) -> usize {
-        rows * k / 8 * 15
-    }
-
     /// Rows with padding.
     pub fn padded(&self) -> usize {
         self.rows.next_multiple_of(self.tile)

@@ -22,6 +22,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn load(p: *const u8) -> Self::B;
     /// 64 bytes to `p`.
     unsafe fn store(p: *mut u8, v: Self::B);
+    /// Asks for the cache line of `p`, which need not be valid.
+    unsafe fn prefetch(p: *const u8);
     /// Each byte `& mask`.
     unsafe fn and(v: Self::B, mask: u8) -> Self::B;
     /// Each byte `>> n`, then `& mask`, which has no bit that the shift brings in from a neighbour.
@@ -30,13 +32,13 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn shl(v: Self::B, n: u32, mask: u8) -> Self::B;
     /// Each byte or-ed.
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
-    /// Signed code bytes in the form that `dot::<true>` takes.
+    /// Signed code bytes in the form that `dot` takes.
     unsafe fn signed(v: Self::B) -> Self::B;
     /// `acc + Σ code·x` over the four codes of each lane and the four activations at `x`, which are within ±127.
-    /// Codes are in 0..=127, or signed with `SIGNED` (see [`Simd::BIAS`]).
-    unsafe fn dot<const SIGNED: bool>(acc: Self::I, codes: Self::B, x: *const i8) -> Self::I;
+    /// Codes are in 0..=127, or signed (see [`Simd::BIAS`]).
+    unsafe fn dot(signed: bool, acc: Self::I, codes: Self::B, x: *const i8) -> Self::I;
     /// Byte `j` of each lane as a float.
-    unsafe fn byte<const SIGNED: bool>(codes: Self::B, j: usize) -> Self::F;
+    unsafe fn byte(signed: bool, codes: Self::B, j: usize) -> Self::F;
     /// All lanes `v`.
     unsafe fn splat_i(v: i32) -> Self::I;
     /// Lane-wise sum.
@@ -105,6 +107,8 @@ impl Simd for Portable {
         unsafe { p.cast::<[u8; 64]>().write_unaligned(v) }
     }
     #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+    #[inline(always)]
     unsafe fn and(v: [u8; 64], mask: u8) -> [u8; 64] {
         bytes(v, |b| b & mask)
     }
@@ -125,20 +129,20 @@ impl Simd for Portable {
         v
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool>(mut acc: [i32; 16], codes: [u8; 64], x: *const i8) -> [i32; 16] {
+    unsafe fn dot(signed: bool, mut acc: [i32; 16], codes: [u8; 64], x: *const i8) -> [i32; 16] {
         // SAFETY: the caller's.
         let x = unsafe { x.cast::<[i8; 4]>().read_unaligned() };
         for (r, a) in acc.iter_mut().enumerate() {
             for (j, x) in x.iter().enumerate() {
                 let c = codes[4 * r + j];
-                *a += i32::from(*x) * if SIGNED { i32::from(c as i8) } else { i32::from(c) };
+                *a += i32::from(*x) * if signed { i32::from(c as i8) } else { i32::from(c) };
             }
         }
         acc
     }
     #[inline(always)]
-    unsafe fn byte<const SIGNED: bool>(codes: [u8; 64], j: usize) -> [f32; 16] {
-        lanes(|r| if SIGNED { f32::from(codes[4 * r + j] as i8) } else { f32::from(codes[4 * r + j]) })
+    unsafe fn byte(signed: bool, codes: [u8; 64], j: usize) -> [f32; 16] {
+        lanes(|r| if signed { f32::from(codes[4 * r + j] as i8) } else { f32::from(codes[4 * r + j]) })
     }
     #[inline(always)]
     unsafe fn splat_i(v: i32) -> [i32; 16] {

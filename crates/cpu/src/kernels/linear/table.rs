@@ -10,7 +10,7 @@ use crate::isa::Isa;
 use crate::pack::BLOCK_FORMATS;
 
 /// Inner loops of one block format with quantized activations.
-pub(super) struct BlockOps {
+pub(crate) struct BlockOps {
     /// Straight from the packed panel, tiles of 1, 2 and 4 rows.
     pub direct: [unsafe fn(&Direct); 3],
     /// Panel into the form that `tile` reads.
@@ -20,7 +20,7 @@ pub(super) struct BlockOps {
 }
 
 /// Inner loops of one weight type with f32 activations.
-pub(super) struct FloatOps {
+pub(crate) struct FloatOps {
     /// Straight from the packed panels, one row.
     pub direct: unsafe fn(&DirectF),
     /// Panel into f32.
@@ -28,7 +28,7 @@ pub(super) struct FloatOps {
 }
 
 /// Inner loops of one instruction set.
-pub(super) struct Ops {
+pub(crate) struct Ops {
     /// Rows of the tiles of quantized activations that `BlockOps::tile` takes.
     pub tile_rows: usize,
     /// By position in [`BLOCK_FORMATS`].
@@ -59,7 +59,7 @@ impl Ops {
 }
 
 /// Position of a float type in the tables.
-pub(super) fn float_index(dtype: DType) -> Option<usize> {
+pub(crate) fn float_index(dtype: DType) -> Option<usize> {
     [DType::F32, DType::F16, DType::BF16].iter().position(|d| *d == dtype)
 }
 
@@ -69,7 +69,7 @@ pub(super) fn block_index(dtype: DType) -> Option<usize> {
 }
 
 /// The loops of `isa`.
-pub(super) fn ops(isa: Isa) -> &'static Ops {
+pub(crate) fn ops(isa: Isa) -> &'static Ops {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => &avx512::OPS,

@@ -36,7 +36,7 @@ pub(super) const fn plane(correction: i32) -> usize {
 
 /// Quantized activations of a tile of `T` rows, from some k on; the rows of a tile alternate.
 #[derive(Clone, Copy)]
-pub(super) struct XTile {
+pub(crate) struct XTile {
     /// Integers, `[k / 4][T][4]`.
     pub q: *const i8,
     /// Scales, `[k / 32][T]`.
@@ -68,7 +68,7 @@ impl XTile {
 }
 
 /// One panel against one tile of a few rows, straight from the packed weights.
-pub(super) struct Direct {
+pub(crate) struct Direct {
     /// The panel.
     pub panel: *const u8,
     /// Columns.
@@ -82,7 +82,7 @@ pub(super) struct Direct {
 }
 
 /// What is brought from a packed panel into a form quick to read again and again.
-pub(super) struct Expand {
+pub(crate) struct Expand {
     /// The panel.
     pub panel: *const u8,
     /// Its columns.
@@ -96,7 +96,7 @@ pub(super) struct Expand {
 }
 
 /// Expanded panels against tiles of quantized rows.
-pub(super) struct TileQ {
+pub(crate) struct TileQ {
     /// Expanded panel.
     pub panel: *const u8,
     /// Bytes to the second panel.
@@ -120,7 +120,7 @@ pub(super) struct TileQ {
 }
 
 /// f32 panels against rows of f32.
-pub(super) struct TileF {
+pub(crate) struct TileF {
     /// Panel, `[k][16]`.
     pub panel: *const f32,
     /// Floats to the second panel.
@@ -144,7 +144,7 @@ pub(super) struct TileF {
 }
 
 /// Up to four packed panels against one row of f32.
-pub(super) struct DirectF {
+pub(crate) struct DirectF {
     /// First panel.
     pub panel: *const u8,
     /// Bytes from panel to panel.
@@ -167,8 +167,7 @@ pub(super) unsafe fn codes<S: Simd, const D: usize>(p: *const u8) -> [S::B; 8] {
     unsafe {
         let v = [S::load(p), S::load(p.add(64)), S::load(p.add(128)), S::load(p.add(192))];
         if l.bits == 8 {
-            let w =
-                [S::load(p.add(256)), S::load(p.add(320)), S::load(p.add(384)), S::load(p.add(448))];
+            let w = [S::load(p.add(256)), S::load(p.add(320)), S::load(p.add(384)), S::load(p.add(448))];
             return [
                 S::signed(v[0]),
                 S::signed(v[1]),
@@ -227,6 +226,10 @@ pub(super) unsafe fn scales<S: Simd, const D: usize>(p: *const u8, g: usize) -> 
     }
 }
 
+/// How far ahead weights are asked for: panels lie one behind the other, and so both streams of a panel, codes and scales,
+/// run into the next one.
+const AHEAD: usize = 6144;
+
 /// `R` rows against one packed panel.
 #[inline(always)]
 pub(super) unsafe fn direct<S: Simd, const D: usize, const R: usize>(a: &Direct) {
@@ -240,32 +243,30 @@ pub(super) unsafe fn direct<S: Simd, const D: usize, const R: usize>(a: &Direct)
         let mut p = a.panel;
         let mut s = a.panel.add(l.scales_at(a.k));
         for block in 0..a.k / l.block() {
+            for line in 0..l.scale_bytes().div_ceil(64) {
+                S::prefetch(s.wrapping_add(AHEAD + line * 64));
+            }
             for b in 0..l.block() / 32 {
+                for line in 0..l.code_bytes() / 64 {
+                    S::prefetch(p.wrapping_add(AHEAD + line * 64));
+                }
                 let c = codes::<S, D>(p);
                 let at = block * l.block() / 32 + b;
                 let mut min = S::splat(0.0);
                 for g in 0..sub {
                     let (scale, m) = scales::<S, D>(s, b * sub + g);
                     min = m;
-                    for r in 0..R {
+                    for (r, acc) in acc.iter_mut().enumerate() {
                         let init = if fix == 0 { 0 } else { *x.init[plane(fix)].add((at * sub + g) * R + r) };
                         // Two chains, so that the dots of one block overlap.
                         let (mut even, mut odd) = (S::splat_i(init), S::splat_i(0));
                         for j in 0..per / 2 {
                             let j = g * per + 2 * j;
-                            even = if l.signed {
-                                S::dot::<true>(even, c[j], x.q.add((j * R + r) * 4))
-                            } else {
-                                S::dot::<false>(even, c[j], x.q.add((j * R + r) * 4))
-                            };
-                            odd = if l.signed {
-                                S::dot::<true>(odd, c[j + 1], x.q.add(((j + 1) * R + r) * 4))
-                            } else {
-                                S::dot::<false>(odd, c[j + 1], x.q.add(((j + 1) * R + r) * 4))
-                            };
+                            even = S::dot(l.signed, even, c[j], x.q.add((j * R + r) * 4));
+                            odd = S::dot(l.signed, odd, c[j + 1], x.q.add(((j + 1) * R + r) * 4));
                         }
                         let d = S::splat(*x.d.add(at * R + r));
-                        acc[r] = S::fma(S::mul(scale, d), S::to_f(S::add_i(even, odd)), acc[r]);
+                        *acc = S::fma(S::mul(scale, d), S::to_f(S::add_i(even, odd)), *acc);
                     }
                 }
                 if l.has_min() {
@@ -360,11 +361,7 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
                         for p in 0..P {
                             let code = S::load(w.add(p * a.stride));
                             for (r, sum) in sum.iter_mut().enumerate() {
-                                sum[p] = if l.signed {
-                                    S::dot::<true>(sum[p], code, x.q.add(r * 4))
-                                } else {
-                                    S::dot::<false>(sum[p], code, x.q.add(r * 4))
-                                };
+                                sum[p] = S::dot(l.signed, sum[p], code, x.q.add(r * 4));
                             }
                         }
                         w = w.add(64);
@@ -372,9 +369,9 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
                     }
                     for p in 0..P {
                         let scale = S::load_f32(s.byte_add(p * a.stride));
-                        for r in 0..R {
+                        for (r, (acc, sum)) in acc.iter_mut().zip(&sum).enumerate() {
                             let scale = S::mul(scale, S::splat(*x.d.add(r)));
-                            acc[r][p] = S::fma(scale, S::to_f(sum[r][p]), acc[r][p]);
+                            acc[p] = S::fma(scale, S::to_f(sum[p]), acc[p]);
                         }
                     }
                     s = s.add(16);
@@ -417,4 +414,3 @@ pub(super) unsafe fn tile_q<S: Simd, const D: usize, const R: usize, const P: us
         }
     }
 }
-
