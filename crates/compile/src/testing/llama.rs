@@ -47,7 +47,7 @@ impl Llama {
     };
 }
 
-/// The graph: `tokens` i32 [1, T], `positions` i32 [1, T] and `kv_len` i32 [1] to `logits` f32 [1, T, vocabulary], with
+/// The graph: `tokens` i32 `[1, T]`, `positions` i32 `[1, T]` and `kv_len` i32 `[1]` to `logits` f32 `[1, T, vocabulary]`, with
 /// states for keys and values.
 ///
 /// # Errors
