@@ -1,29 +1,17 @@
 //! Speed of `linear` in one process: the time of one step, its weight bandwidth and its multiply-adds a second.
 //!
-//! `linear_speed [threads] [isa] [format...]`, isa one of portable, avx2, avx512. Times are lower quartiles of many steps.
+//! `linear_speed [threads] [isa] [format...]`, isa one of portable, avx2, avx512. Times are the lowest tenth of many steps.
 
 use std::time::Instant;
 
 use frit_cpu::args::{Args, MAX_RANK, Operand, Param};
+use frit_cpu::buffer::Buffer;
 use frit_cpu::expr::Program;
 use frit_cpu::isa::Isa;
 use frit_cpu::kernels::linear::{linear, scratch_bytes};
 use frit_cpu::pack::{BLOCK_FORMATS, pack, packed_bytes};
 use frit_cpu::pool::Pool;
 use frit_ir::{DType, Expr};
-
-/// Memory on a 64-byte boundary.
-struct Memory(Vec<[u64; 8]>);
-
-impl Memory {
-    fn new(bytes: usize) -> Memory {
-        Memory(vec![[0; 8]; bytes.div_ceil(64)])
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0)
-    }
-}
 
 fn noise(n: usize) -> Vec<f32> {
     let mut s = 1u64;
@@ -34,7 +22,8 @@ fn noise(n: usize) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-fn weights(dtype: DType, n: usize, k: usize) -> Memory {
+/// `copies` of packed random weights, one behind the other.
+fn weights(dtype: DType, n: usize, k: usize, copies: usize) -> Buffer {
     let floats = noise(n * k);
     let plain = match dtype {
         DType::F32 => bytemuck::cast_slice(&floats).to_vec(),
@@ -42,13 +31,31 @@ fn weights(dtype: DType, n: usize, k: usize) -> Memory {
         DType::BF16 => floats.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect(),
         _ => frit_ir::block::quantize(dtype, &floats).expect("whole blocks"),
     };
-    let mut packed = Memory::new(packed_bytes(dtype, n, k).expect("whole blocks"));
     let bytes = packed_bytes(dtype, n, k).expect("whole blocks");
-    pack(dtype, n, k, &plain, &mut packed.bytes()[..bytes]).expect("sizes agree");
-    packed
+    let mut all = buffer(bytes * copies);
+    let (first, rest) = all.bytes_mut().split_at_mut(bytes);
+    pack(dtype, n, k, &plain, first).expect("sizes agree");
+    rest.chunks_exact_mut(bytes).for_each(|c| c.copy_from_slice(first));
+    all
 }
 
-/// Seconds of one step, the lower quartile over many that take copies of the weights in turn, `total` bytes of them.
+fn buffer(bytes: usize) -> Buffer {
+    Buffer::zeroed(bytes).expect("memory")
+}
+
+/// Operands that the threads of a run read.
+struct Shared([Operand; 3]);
+
+// SAFETY: threads write disjoint parts of the result only.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn get(&self) -> &[Operand] {
+        &self.0
+    }
+}
+
+/// Seconds of one step, the tenth percentile of many that take copies of the weights in turn, `total` bytes of them.
 fn time(
     pool: &Pool,
     isa: Isa,
@@ -58,43 +65,35 @@ fn time(
     total: usize,
 ) -> f64 {
     let bytes = packed_bytes(dtype, n, k).expect("whole blocks");
-    let sets = (total / bytes).clamp(1, 4096);
-    let one = weights(dtype, n, k);
-    let mut sets: Vec<Memory> = (0..sets).map(|_| Memory(one.0.clone())).collect();
-    let mut x = Memory::new(m * k * 4);
-    x.bytes()[..m * k * 4].copy_from_slice(bytemuck::cast_slice(&noise(m * k)));
-    let mut y = Memory::new(m * n * 4);
-    let mut scratch = Memory::new(scratch_bytes(m, k, pool.threads(), q8));
-    let scratch_bytes = scratch.bytes().len();
-    let base = scratch.bytes().as_mut_ptr() as usize;
+    let copies = (total / bytes).clamp(1, 4096);
+    let w = weights(dtype, n, k, copies);
+    let mut x = buffer(m * k * 4);
+    x.bytes_mut().copy_from_slice(bytemuck::cast_slice(&noise(m * k)));
+    let y = buffer(m * n * 4);
+    let scratch_bytes = scratch_bytes(m, k, pool.threads(), q8);
+    let scratch = buffer(scratch_bytes);
     let params = [m, k, 1, 1, usize::from(q8), 1].map(|v| Param::Int(v as i64));
     let mut same = Expr::new(&[DType::F32]);
     same.output(0, DType::F32);
     let programs = [Program::new(&same, isa).expect("well formed")];
     let kernel = linear(isa);
-    let tables: Vec<[usize; 3]> = sets
-        .iter_mut()
-        .map(|w| {
-            [
-                x.bytes().as_mut_ptr() as usize,
-                w.bytes().as_mut_ptr() as usize,
-                y.bytes().as_mut_ptr() as usize,
-            ]
-        })
-        .collect();
     let start = Instant::now();
     let mut times = vec![];
     while start.elapsed().as_secs_f64() < 0.7 {
-        for [x, w, y] in &tables {
-            let operands =
-                [operand(*x, DType::F32, m, k), operand(*w, dtype, n, k), operand(*y, DType::F32, m, n)];
+        for i in 0..copies {
+            let operands = [
+                operand(x.ptr(), DType::F32, m, k),
+                operand(w.ptr().wrapping_add(i * bytes), dtype, n, k),
+                operand(y.ptr(), DType::F32, m, n),
+            ];
+            let operands = Shared(operands);
             let t = Instant::now();
             pool.run(&|team| {
                 let args = Args {
-                    operands: &operands,
+                    operands: operands.get(),
                     params: &params,
                     programs: &programs,
-                    scratch: base as *mut u8,
+                    scratch: scratch.ptr(),
                     scratch_bytes,
                     team,
                 };
@@ -106,13 +105,13 @@ fn time(
         }
     }
     times.sort_by(f64::total_cmp);
-    times[times.len() / 4]
+    times[times.len() / 10]
 }
 
-fn operand(at: usize, dtype: DType, rows: usize, columns: usize) -> Operand {
+fn operand(ptr: *mut u8, dtype: DType, rows: usize, columns: usize) -> Operand {
     let (mut dims, mut strides) = ([1; MAX_RANK], [0; MAX_RANK]);
     (dims[0], dims[1], strides[0], strides[1]) = (rows as i64, columns as i64, columns as i64, 1);
-    Operand { ptr: at as *mut u8, dtype, rank: 2, dims, strides }
+    Operand { ptr, dtype, rank: 2, dims, strides }
 }
 
 fn main() {

@@ -14,8 +14,13 @@ pub(crate) struct Rect {
 }
 
 impl Rect {
-    fn is_flat(&self) -> bool {
-        self.stride == 1 && (self.rows == 1 || self.row_stride == self.cols as isize)
+    /// Number of contiguous rows, their length and distance; `None` if columns are apart. Rows without a gap are one.
+    fn lines(&self) -> Option<(usize, usize, isize)> {
+        match self.stride {
+            1 if self.row_stride == self.cols as isize => Some((1, self.rows * self.cols, 0)),
+            1 => Some((self.rows, self.cols, self.row_stride)),
+            _ => None,
+        }
     }
 
     fn at(&self, r: usize, c: usize) -> isize {
@@ -43,9 +48,10 @@ unsafe fn load_as<T: Copy, U>(src: *const T, rect: &Rect, dst: *mut U, f: impl F
 unsafe fn load_float<L: Lanes, E: Element>(src: *const u8, rect: &Rect, dst: *mut u8) {
     // SAFETY: the caller's.
     unsafe {
-        match rect.is_flat() {
-            true => widen::<L, E>(src.cast(), dst.cast(), rect.rows * rect.cols),
-            false => load_as(src.cast::<E>(), rect, dst.cast::<f32>(), E::get),
+        let (from, to) = (src.cast::<E>(), dst.cast::<f32>());
+        let Some((rows, cols, step)) = rect.lines() else { return load_as(from, rect, to, E::get) };
+        for r in 0..rows {
+            widen::<L, E>(from.offset(r as isize * step), to.add(r * cols), cols);
         }
     }
 }
@@ -54,9 +60,10 @@ unsafe fn load_float<L: Lanes, E: Element>(src: *const u8, rect: &Rect, dst: *mu
 unsafe fn load_plain<T: Copy>(src: *const u8, rect: &Rect, dst: *mut u8) {
     // SAFETY: the caller's; slots are aligned for every type.
     unsafe {
-        match rect.is_flat() {
-            true => std::ptr::copy_nonoverlapping(src.cast::<T>(), dst.cast(), rect.rows * rect.cols),
-            false => load_as(src.cast::<T>(), rect, dst.cast::<T>(), |v| v),
+        let (from, to) = (src.cast::<T>(), dst.cast::<T>());
+        let Some((rows, cols, step)) = rect.lines() else { return load_as(from, rect, to, |v| v) };
+        for r in 0..rows {
+            std::ptr::copy_nonoverlapping(from.offset(r as isize * step), to.add(r * cols), cols);
         }
     }
 }
@@ -91,9 +98,10 @@ unsafe fn store_as<T: Copy, U>(src: *const T, dst: *mut U, rect: &Rect, f: impl 
 unsafe fn store_float<L: Lanes, E: Element>(src: *const u8, dst: *mut u8, rect: &Rect) {
     // SAFETY: the caller's.
     unsafe {
-        match rect.is_flat() {
-            true => narrow::<L, E>(src.cast(), dst.cast(), rect.rows * rect.cols),
-            false => store_as(src.cast::<f32>(), dst.cast::<E>(), rect, E::of),
+        let (from, to) = (src.cast::<f32>(), dst.cast::<E>());
+        let Some((rows, cols, step)) = rect.lines() else { return store_as(from, to, rect, E::of) };
+        for r in 0..rows {
+            narrow::<L, E>(from.add(r * cols), to.offset(r as isize * step), cols);
         }
     }
 }
@@ -102,9 +110,10 @@ unsafe fn store_float<L: Lanes, E: Element>(src: *const u8, dst: *mut u8, rect: 
 unsafe fn store_plain<T: Copy>(src: *const u8, dst: *mut u8, rect: &Rect) {
     // SAFETY: the caller's. The value may be an input in place, hence a copy that may overlap.
     unsafe {
-        match rect.is_flat() {
-            true => std::ptr::copy(src.cast::<T>(), dst.cast(), rect.rows * rect.cols),
-            false => store_as(src.cast::<T>(), dst.cast::<T>(), rect, |v| v),
+        let (from, to) = (src.cast::<T>(), dst.cast::<T>());
+        let Some((rows, cols, step)) = rect.lines() else { return store_as(from, to, rect, |v| v) };
+        for r in 0..rows {
+            std::ptr::copy(from.add(r * cols), to.offset(r as isize * step), cols);
         }
     }
 }

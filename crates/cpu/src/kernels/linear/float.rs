@@ -2,7 +2,7 @@
 //! their exact values, and float weights. The formula is that of [`super::tile`].
 
 use super::simd::Simd;
-use super::tile::{DirectF, Expand, TileF, codes, correction, layout, scales};
+use super::tile::{DirectF, Expand, TileF, code, codes, correction, layout, scales};
 
 /// A float weight type: f32, f16, bf16.
 pub(super) const F32: usize = 0;
@@ -64,23 +64,33 @@ unsafe fn direct_panels<S: Simd, const D: usize, const P: usize>(a: &DirectF) {
     // SAFETY: the caller's: whole panels of `k` columns and a row of `k` floats.
     unsafe {
         let mut acc = [S::splat(0.0); P];
+        let mut x = a.x;
         for at in 0..a.k / 32 {
-            let mut c = [codes::<S, D>(a.panel.add(at * l.code_bytes())); P];
-            for (p, c) in c.iter_mut().enumerate().skip(1) {
-                *c = codes::<S, D>(a.panel.add(p * a.stride + at * l.code_bytes()));
-            }
             let (block, b) = (at / (l.block() / 32), at % (l.block() / 32));
+            let c = a.panel.add(at * l.code_bytes());
             let s = a.panel.add(l.scales_at(a.k) + block * l.scale_bytes());
+            // The panels that come next are asked for while these are read.
+            for p in P..2 * P {
+                for line in 0..l.code_bytes() / 64 {
+                    S::prefetch(c.wrapping_add(p * a.stride + line * 64));
+                }
+                for line in 0..l.scale_bytes().div_ceil(64) * usize::from(b == 0) {
+                    S::prefetch(s.wrapping_add(p * a.stride + line * 64));
+                }
+            }
             for g in 0..sub {
-                for j in 0..per {
-                    for p in 0..P {
-                        let (scale, min) = line::<S, D>(s.add(p * a.stride), b * sub + g);
-                        let w = weights::<S, D>(c[p][g * per + j], scale, min);
-                        for (i, w) in w.into_iter().enumerate() {
-                            let x = *a.x.add(at * 32 + (g * per + j) * 4 + i);
-                            acc[p] = S::fma(w, S::splat(x), acc[p]);
+                let mut lines = [(S::splat(0.0), S::splat(0.0)); P];
+                for (p, line) in lines.iter_mut().enumerate() {
+                    *line = self::line::<S, D>(s.add(p * a.stride), b * sub + g);
+                }
+                for j in g * per..(g + 1) * per {
+                    for (p, acc) in acc.iter_mut().enumerate() {
+                        let c = code::<S, D>(c.add(p * a.stride), j);
+                        for (i, w) in weights::<S, D>(c, lines[p].0, lines[p].1).into_iter().enumerate() {
+                            *acc = S::fma(w, S::splat(*x.add(i)), *acc);
                         }
                     }
+                    x = x.add(4);
                 }
             }
         }
@@ -96,12 +106,13 @@ pub(super) unsafe fn direct_block<S: Simd, const D: usize>(a: &DirectF) {
     // SAFETY: the caller's.
     unsafe {
         let mut p = 0;
-        while p + 2 <= a.panels {
-            direct_panels::<S, D, 2>(&at_panel(a, p));
-            p += 2;
+        while p + 4 <= a.panels {
+            direct_panels::<S, D, 4>(&at_panel(a, p));
+            p += 4;
         }
-        if p < a.panels {
+        while p < a.panels {
             direct_panels::<S, D, 1>(&at_panel(a, p));
+            p += 1;
         }
     }
 }

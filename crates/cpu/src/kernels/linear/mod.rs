@@ -118,7 +118,7 @@ pub const ROWS: &[CpuRow] = &[
             outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
             guards: &guards(1),
             params: PARAMS,
-            scratch: "threads*172032 + (m + 8)*k*2 + 256",
+            scratch: "threads*(172032 + k*8) + (m + 8)*k*2 + 256",
             ..PLAIN
         },
         kernel: linear,
@@ -182,7 +182,7 @@ const _: () = assert!(PRODUCT >= SPAN * PANEL * DIRECT_ROWS);
 
 /// Scratch bytes that [`linear`] needs: what the rows' formulas say.
 pub fn scratch_bytes(m: usize, k: usize, threads: usize, q8: bool) -> usize {
-    threads * THREAD_SCRATCH + if q8 { (m + 8) * k * 2 } else { m * k * 4 } + 256
+    threads * THREAD_SCRATCH + if q8 { threads * k * 8 + (m + 8) * k * 2 } else { m * k * 4 } + 256
 }
 
 /// The kernel for `isa`, which must be available.
@@ -303,13 +303,17 @@ unsafe fn run(ops: &'static Ops, args: &Args) {
     }
     let team = args.team;
     let own = args.scratch.wrapping_add(team.thread * THREAD_SCRATCH);
-    let shared = args.scratch.wrapping_add(team.threads * THREAD_SCRATCH);
+    // Few rows are quantized by every thread for itself, which costs less than waiting for another.
+    let mut planes = args.scratch.wrapping_add(team.threads * THREAD_SCRATCH);
+    if m <= DIRECT_ROWS {
+        planes = planes.wrapping_add(team.thread * k * 8);
+    }
     let tile = match m {
         1 | 2 => m,
         3 | 4 => 4,
         _ => ops.tile_rows,
     };
-    let q = Quantized { rows: m, k, tile, planes: [false; CORRECTIONS.len()], base: shared };
+    let q = Quantized { rows: m, k, tile, planes: [false; CORRECTIONS.len()], base: planes };
     let mut step = Step {
         ops,
         args,
@@ -344,9 +348,14 @@ unsafe fn prepare(s: &mut Step) {
     // threads write rows of their own.
     unsafe {
         if s.q8 {
-            for row in team.range(s.q.padded(), 1) {
+            let alone = s.is_direct();
+            let share = if alone { 0..s.q.padded() } else { team.range(s.q.padded(), 1) };
+            for row in share {
                 let p = if row < s.m { rows.at(row, 0).cast_const() } else { std::ptr::null() };
                 (s.ops.quantize[from])(&s.q, row, p);
+            }
+            if alone {
+                return;
             }
         } else if let (Some(step), DType::F32) = (rows.step, x.dtype) {
             s.f = (x.ptr.cast(), step as isize);

@@ -159,51 +159,46 @@ pub(crate) struct DirectF {
     pub c: *mut f32,
 }
 
-/// The eight code vectors of 32 columns, ready for `dot`.
+/// Code vector `j` of 32 columns, ready for `dot`.
 #[inline(always)]
-pub(super) unsafe fn codes<S: Simd, const D: usize>(p: *const u8) -> [S::B; 8] {
+pub(super) unsafe fn code<S: Simd, const D: usize>(p: *const u8, j: usize) -> S::B {
     let l = const { layout(D) };
     // SAFETY: the caller's: 32 columns of codes at `p`.
     unsafe {
-        let v = [S::load(p), S::load(p.add(64)), S::load(p.add(128)), S::load(p.add(192))];
         if l.bits == 8 {
-            let w = [S::load(p.add(256)), S::load(p.add(320)), S::load(p.add(384)), S::load(p.add(448))];
-            return [
-                S::signed(v[0]),
-                S::signed(v[1]),
-                S::signed(v[2]),
-                S::signed(v[3]),
-                S::signed(w[0]),
-                S::signed(w[1]),
-                S::signed(w[2]),
-                S::signed(w[3]),
-            ];
+            return S::signed(S::load(p.add(j * 64)));
         }
-        let mut c = [
-            S::and(v[0], 15),
-            S::and(v[1], 15),
-            S::and(v[2], 15),
-            S::and(v[3], 15),
-            S::shr(v[0], 4, 15),
-            S::shr(v[1], 4, 15),
-            S::shr(v[2], 4, 15),
-            S::shr(v[3], 4, 15),
-        ];
-        if l.bits == 5 {
-            let h = S::load(p.add(256));
-            for (j, c) in c.iter_mut().enumerate() {
-                let j = j as u32;
-                *c = S::or(*c, if j < 4 { S::shl(h, 4 - j, 16) } else { S::shr(h, j - 4, 16) });
+        let v = S::load(p.add(j % 4 * 64));
+        let low = if j < 4 { S::and(v, 15) } else { S::shr(v, 4, 15) };
+        match l.bits {
+            4 => low,
+            5 => {
+                let (h, j) = (S::load(p.add(256)), j as u32);
+                S::or(low, if j < 4 { S::shl(h, 4 - j, 16) } else { S::shr(h, j - 4, 16) })
+            }
+            _ => {
+                let (h, bit) = (S::load(p.add(256 + j / 4 * 64)), 2 * (j as u32 % 4));
+                S::or(low, if bit <= 4 { S::shl(h, 4 - bit, 48) } else { S::shr(h, bit - 4, 48) })
             }
         }
-        if l.bits == 6 {
-            let h = [S::load(p.add(256)), S::load(p.add(320))];
-            for (j, c) in c.iter_mut().enumerate() {
-                let (h, bit) = (h[j / 4], 2 * (j as u32 % 4));
-                *c = S::or(*c, if bit <= 4 { S::shl(h, 4 - bit, 48) } else { S::shr(h, bit - 4, 48) });
-            }
-        }
-        c
+    }
+}
+
+/// The eight code vectors of 32 columns.
+#[inline(always)]
+pub(super) unsafe fn codes<S: Simd, const D: usize>(p: *const u8) -> [S::B; 8] {
+    // SAFETY: the caller's.
+    unsafe {
+        [
+            code::<S, D>(p, 0),
+            code::<S, D>(p, 1),
+            code::<S, D>(p, 2),
+            code::<S, D>(p, 3),
+            code::<S, D>(p, 4),
+            code::<S, D>(p, 5),
+            code::<S, D>(p, 6),
+            code::<S, D>(p, 7),
+        ]
     }
 }
 
