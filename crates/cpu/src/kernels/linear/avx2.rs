@@ -1,12 +1,12 @@
-//! [`Simd`] over AVX2, FMA and F16C: two registers per value, rows 0..8 and 8..16 of a panel.
+//! [`Simd`] over AVX2, FMA and F16C, with AVX-VNNI or without: two registers per value, rows 0..8 and 8..16 of a panel.
 
 use std::arch::x86_64::*;
 
 use super::simd::Simd;
 
-/// AVX2, FMA and F16C.
+/// AVX2, FMA and F16C, and AVX-VNNI if `VNNI`.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2;
+pub(crate) struct Avx2<const VNNI: bool>;
 
 #[inline(always)]
 fn count(n: u32) -> __m128i {
@@ -44,11 +44,12 @@ unsafe fn quotients(v: __m256, d: __m256) -> __m256i {
 }
 
 // Every method is inlined into a function that enables the features; pointers are the caller's, as the trait says.
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type B = [__m256i; 2];
     type I = [__m256i; 2];
     type F = [__m256; 2];
-    const BIAS: i32 = 0;
+    // vpdpbusd wants unsigned codes: signed ones are moved up by 128.
+    const BIAS: i32 = if VNNI { 128 } else { 0 };
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::B {
@@ -93,13 +94,26 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn signed(v: Self::B) -> Self::B {
-        v
+        if !VNNI {
+            return v;
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            let top = _mm256_set1_epi8(-128);
+            [_mm256_xor_si256(v[0], top), _mm256_xor_si256(v[1], top)]
+        }
     }
     #[inline(always)]
     unsafe fn dot(signed: bool, acc: Self::I, codes: Self::B, x: *const i8) -> Self::I {
         // SAFETY: the caller's.
         unsafe {
             let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+            if VNNI {
+                return [
+                    _mm256_dpbusd_avx_epi32(acc[0], codes[0], x),
+                    _mm256_dpbusd_avx_epi32(acc[1], codes[1], x),
+                ];
+            }
             let ones = _mm256_set1_epi16(1);
             let mut out = acc;
             for (o, c) in out.iter_mut().zip(codes) {

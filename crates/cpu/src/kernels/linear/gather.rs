@@ -6,23 +6,22 @@
 use frit_ir::DType;
 
 use super::rows::Rows;
-use super::table::{Ops, ops};
+use super::table::{self, Ops};
 use crate::args::{Args, Kernel, Operand};
 use crate::isa::Isa;
 use crate::pack::{PANEL, decode_panel_row, panel_bytes};
 
-/// The kernel for `isa`, which must be available.
+/// The kernel for `isa` (or for the best set that the machine has, if it lacks that one).
 pub fn gather(isa: Isa) -> Kernel {
-    match isa {
-        Isa::Portable => entry::<0>,
-        Isa::Avx2 => entry::<1>,
-        Isa::Avx512 => entry::<2>,
-    }
+    ENTRIES[table::fastest(isa)]
 }
+
+/// The kernel over each of [`table::SETS`].
+const ENTRIES: [Kernel; 4] = [entry::<0>, entry::<1>, entry::<2>, entry::<3>];
 
 unsafe fn entry<const I: usize>(args: &Args) {
     // SAFETY: the caller's.
-    unsafe { run(ops(Isa::ALL[I]), args) }
+    unsafe { run(table::SETS[I].0, args) }
 }
 
 /// Columns decoded at a time; whole blocks of every format.

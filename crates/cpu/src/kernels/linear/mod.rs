@@ -185,18 +185,17 @@ pub fn scratch_bytes(m: usize, k: usize, threads: usize, q8: bool) -> usize {
     threads * THREAD_SCRATCH + if q8 { threads * k * 8 + (m + 8) * k * 2 } else { m * k * 4 } + 256
 }
 
-/// The kernel for `isa`, which must be available.
+/// The kernel for `isa` (or for the best set that the machine has, if it lacks that one).
 pub fn linear(isa: Isa) -> Kernel {
-    match isa {
-        Isa::Portable => entry::<0>,
-        Isa::Avx2 => entry::<1>,
-        Isa::Avx512 => entry::<2>,
-    }
+    ENTRIES[table::fastest(isa)]
 }
+
+/// The kernel over each of [`table::SETS`].
+const ENTRIES: [Kernel; 4] = [entry::<0>, entry::<1>, entry::<2>, entry::<3>];
 
 unsafe fn entry<const I: usize>(args: &Args) {
     // SAFETY: the caller's.
-    unsafe { run(table::ops(Isa::ALL[I]), args) }
+    unsafe { run(table::SETS[I].0, args) }
 }
 
 /// A run of weights with one epilogue.

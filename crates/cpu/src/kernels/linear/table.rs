@@ -68,15 +68,21 @@ pub(super) fn block_index(dtype: DType) -> Option<usize> {
     BLOCK_FORMATS.iter().position(|d| *d == dtype)
 }
 
-/// The loops of `isa`.
-pub(crate) fn ops(isa: Isa) -> &'static Ops {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => &avx512::OPS,
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => &avx2::OPS,
-        _ => &portable::OPS,
-    }
+/// The sets of loops: the set, the instruction set that it belongs to, and whether this machine runs it. A later one is
+/// faster.
+pub(crate) static SETS: &[(&Ops, Isa, fn() -> bool)] = &[
+    (&portable::OPS, Isa::Portable, || true),
+    #[cfg(target_arch = "x86_64")]
+    (&avx2::OPS, Isa::Avx2, || Isa::Avx2.is_available()),
+    #[cfg(target_arch = "x86_64")]
+    (&avxvnni::OPS, Isa::Avx2, || Isa::Avx2.is_available() && is_x86_feature_detected!("avxvnni")),
+    #[cfg(target_arch = "x86_64")]
+    (&avx512::OPS, Isa::Avx512, || Isa::Avx512.is_available()),
+];
+
+/// Position in [`SETS`] of the fastest set of `isa` (or of a lesser one, if the machine lacks that).
+pub(crate) fn fastest(isa: Isa) -> usize {
+    SETS.iter().rposition(|(_, of, runs)| *of <= isa && runs()).unwrap_or(0)
 }
 
 // A target feature can be named only on a function itself, so each set needs its own entry functions; this writes them.
@@ -194,7 +200,10 @@ macro_rules! entries {
 
 entries!(portable, Portable, 2, 1, 4, 1);
 #[cfg(target_arch = "x86_64")]
-entries!(avx2, super::super::avx2::Avx2, 2, 1, 6, 1, #[target_feature(enable = "avx2,fma,f16c")]);
+entries!(avx2, super::super::avx2::Avx2<false>, 4, 1, 6, 1, #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(target_arch = "x86_64")]
+entries!(avxvnni, super::super::avx2::Avx2<true>, 4, 1, 6, 1,
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
 #[cfg(target_arch = "x86_64")]
 entries!(avx512, super::super::avx512::Avx512, 6, 2, 6, 2,
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]);

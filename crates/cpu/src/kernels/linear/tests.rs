@@ -107,6 +107,14 @@ fn params(m: usize, k: usize, arity: &[usize], q8: bool) -> Vec<Param> {
     p.into_iter().map(|v| Param::Int(v as i64)).collect()
 }
 
+fn isa_of(set: usize) -> Isa {
+    table::SETS[set].1
+}
+
+fn best() -> usize {
+    table::fastest(Isa::detect())
+}
+
 fn identity(isa: Isa) -> Program {
     let mut e = Expr::new(&[DType::F32]);
     e.output(0, DType::F32);
@@ -136,13 +144,13 @@ fn call(
 }
 
 /// `linear` of one weight; the result with guards of one element behind each row checked.
-fn product(isa: Isa, pool: &Pool, x: &[f32], m: usize, w: &Weight, n: usize, q8: bool) -> Vec<f32> {
+fn product(set: usize, pool: &Pool, x: &[f32], m: usize, w: &Weight, n: usize, q8: bool) -> Vec<f32> {
     let (_lines, ow) = w.packed(n);
     let mut y = vec![GUARD; (m + 1) * (n + 1)];
     let ox = operand(x.as_ptr().cast(), DType::F32, &[m, w.k], &[w.k, 1]);
     let oy = operand(y.as_mut_ptr().cast(), DType::F32, &[m, n], &[n + 1, 1]);
     let scratch = scratch_bytes(m, w.k, pool.threads(), q8);
-    call(linear(isa), &[ox, ow, oy], &params(m, w.k, &[1], q8), &[identity(isa)], scratch, pool);
+    call(ENTRIES[set], &[ox, ow, oy], &params(m, w.k, &[1], q8), &[identity(isa_of(set))], scratch, pool);
     assert!(y[m * (n + 1)..].iter().all(|v| *v == GUARD));
     y[..m * (n + 1)]
         .chunks(n + 1)
@@ -153,8 +161,9 @@ fn product(isa: Isa, pool: &Pool, x: &[f32], m: usize, w: &Weight, n: usize, q8:
         .collect()
 }
 
-fn available() -> impl Iterator<Item = Isa> {
-    Isa::ALL.into_iter().filter(|i| i.is_available())
+/// The sets of loops that this machine runs.
+fn available() -> impl Iterator<Item = usize> {
+    (0..table::SETS.len()).filter(|s| (table::SETS[*s].2)())
 }
 
 /// Largest deviation from the f64 reference in units of Σ|w·x|.
@@ -183,20 +192,24 @@ fn sweep(dtype: DType, k: usize, q8: bool, ms: &[usize], ns: &[usize]) {
     let mut x = noise(top_m * k, 6);
     x[..k.min(32)].fill(0.0);
     let pools: Vec<Pool> = (1..=3).map(|t| Pool::new(t).unwrap()).collect();
-    let base = product(Isa::detect(), &pools[0], &x, top_m, &w, top_n, q8);
+    let base = product(best(), &pools[0], &x, top_m, &w, top_n, q8);
     let want = if q8 { rounded(&x) } else { x.clone() };
     let worst = deviation(&base, &want, &w.values, top_m, top_n, k);
     assert!(worst < 3e-7 * (k as f64 / 32.0).sqrt().max(2.0), "{dtype} q8={q8} k={k}: {worst:e}");
     let mut turn = 0;
-    for isa in available() {
+    for set in available() {
         for &m in ms {
             for &n in ns {
                 turn += 1;
                 let pool = &pools[turn % 3];
-                let y = product(isa, pool, &x, m, &w, n, q8);
+                let y = product(set, pool, &x, m, &w, n, q8);
                 for (i, row) in y.chunks(n).enumerate() {
                     let same = row.iter().zip(&base[i * top_n..]).all(|(a, b)| a.to_bits() == b.to_bits());
-                    assert!(same, "{dtype} q8={q8} {m}×{n}×{k} {isa:?} {} threads, row {i}", pool.threads());
+                    assert!(
+                        same,
+                        "{dtype} q8={q8} {m}×{n}×{k} set {set} {} threads, row {i}",
+                        pool.threads()
+                    );
                 }
             }
         }
@@ -234,7 +247,7 @@ fn long_inputs_split_into_blocks_of_rows() {
         let w = Weight::new(dtype, 49, k, 1);
         for m in [131, 132, 133, 265] {
             let x = noise(m * k, 2);
-            let y = product(Isa::detect(), &pool, &x, m, &w, 49, q8);
+            let y = product(best(), &pool, &x, m, &w, 49, q8);
             let want = if q8 { rounded(&x) } else { x.clone() };
             assert!(deviation(&y, &want, &w.values, m, 49, k) < 1e-6, "{dtype} {m}");
         }
@@ -260,7 +273,8 @@ fn groups_formats_and_epilogues_share_a_step() {
     add.output(v, DType::F16);
     let (x, bias) = (noise(m * k, 9), noise(17, 8));
     let residual = bytes_of(&noise(m * 17, 7), DType::F16);
-    for isa in available() {
+    for set in available() {
+        let isa = isa_of(set);
         for m in [1, m] {
             let programs =
                 [identity(isa), Program::new(&gate, isa).unwrap(), Program::new(&add, isa).unwrap()];
@@ -277,8 +291,8 @@ fn groups_formats_and_epilogues_share_a_step() {
             operands.push(dense(d.as_mut_ptr().cast(), DType::F16, 17));
             let pool = Pool::new(2).unwrap();
             let bytes = scratch_bytes(m, k, 2, true);
-            call(linear(isa), &operands, &params(m, k, &[1, 2, 1], true), &programs, bytes, &pool);
-            let one = |i: usize| product(isa, &pool, &x, m, &weights[i], ns[i], true);
+            call(ENTRIES[set], &operands, &params(m, k, &[1, 2, 1], true), &programs, bytes, &pool);
+            let one = |i: usize| product(set, &pool, &x, m, &weights[i], ns[i], true);
             assert_eq!(a, one(0));
             for (v, (g, u)) in b.iter().zip(one(1).iter().zip(one(2))) {
                 let want = g / (1.0 + (-g).exp()) * u;
@@ -311,10 +325,17 @@ fn activations_may_be_strided_and_of_any_float_type() {
             let at = stored.as_ptr().wrapping_add(5 * xt.size().unwrap());
             let ox = operand(at, xt, &[2, 3, k], &[320, 80, 1]);
             let oy = operand(y.as_mut_ptr().cast(), DType::F32, &[2, 3, n], &[3 * n, n, 1]);
-            let isa = Isa::detect();
+            let set = best();
             let bytes = scratch_bytes(m, k, 2, q8);
-            call(linear(isa), &[ox, ow, oy], &params(m, k, &[1], q8), &[identity(isa)], bytes, &pool);
-            assert_eq!(y, product(isa, &pool, &dense, m, &w, n, q8), "{wt} {xt} {q8}");
+            call(
+                ENTRIES[set],
+                &[ox, ow, oy],
+                &params(m, k, &[1], q8),
+                &[identity(isa_of(set))],
+                bytes,
+                &pool,
+            );
+            assert_eq!(y, product(set, &pool, &dense, m, &w, n, q8), "{wt} {xt} {q8}");
         }
     }
 }
@@ -327,9 +348,9 @@ fn activations_with_nan_and_infinity_reach_the_result() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let mut x = noise(2 * k, 3);
         x[40] = bad;
-        for isa in available() {
-            let y = product(isa, &pool, &x, 2, &w, n, true);
-            assert!(y[..n].iter().all(|v| !v.is_finite()), "{bad} {isa:?} {y:?}");
+        for set in available() {
+            let y = product(set, &pool, &x, 2, &w, n, true);
+            assert!(y[..n].iter().all(|v| !v.is_finite()), "{bad} set {set} {y:?}");
             assert!(y[n..].iter().all(|v| v.is_finite()));
         }
     }
@@ -340,8 +361,8 @@ fn matmul_is_linear_bit_by_bit() {
     let pool = Pool::new(2).unwrap();
     for (m, n, k) in [(1, 1, 1), (3, 33, 37), (13, 50, 300), (64, 64, 256), (131, 16, 20)] {
         let (x, w) = (noise(m * k, 1), Weight::new(DType::F32, n, k, 2));
-        for isa in available() {
-            let want = product(isa, &pool, &x, m, &w, n, false);
+        for set in available() {
+            let want = product(set, &pool, &x, m, &w, n, false);
             let transposed: Vec<f32> = (0..k * n).map(|i| w.values[i % n * k + i / n]).collect();
             for (b, strides) in [(&w.values, [1, k]), (&transposed, [n, 1])] {
                 let mut y = vec![GUARD; m * n + 1];
@@ -350,10 +371,10 @@ fn matmul_is_linear_bit_by_bit() {
                     operand(b.as_ptr().cast(), DType::F32, &[k, n], &strides),
                     operand(y.as_mut_ptr().cast(), DType::F32, &[m, n], &[n, 1]),
                 ];
-                call(matmul::matmul(isa), &operands, &[], &[], matmul::scratch_bytes(2), &pool);
+                call(matmul::ENTRIES[set], &operands, &[], &[], matmul::scratch_bytes(2), &pool);
                 assert_eq!(y.pop(), Some(GUARD));
                 let same = y.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits());
-                assert!(same, "{m}×{n}×{k} {isa:?}");
+                assert!(same, "{m}×{n}×{k} set {set}");
             }
         }
     }
