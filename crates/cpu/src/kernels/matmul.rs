@@ -56,7 +56,7 @@ const WIDENED: usize = ROW_BLOCK * CHUNK * 4;
 /// Bytes of scratch of a thread; the row's formula names it.
 const THREAD_SCRATCH: usize = 128 << 10;
 
-const _: () = assert!(PANELS + WIDENED + ROW_BLOCK * WIDTH * 4 + CHUNK * 4 <= THREAD_SCRATCH);
+const _: () = assert!(PANELS + WIDENED + ROW_BLOCK * WIDTH * 4 + PANEL * CHUNK * 4 <= THREAD_SCRATCH);
 
 /// Scratch bytes that [`matmul`] needs.
 pub fn scratch_bytes(threads: usize) -> usize {
@@ -163,7 +163,8 @@ struct Scratch {
     panels: *mut f32,
     widened: *mut f32,
     product: *mut f32,
-    column: *mut f32,
+    /// Columns of `b` as f32, each in one piece.
+    columns: *mut f32,
 }
 
 /// # Safety
@@ -173,12 +174,12 @@ unsafe fn run(ops: &Ops, args: &Args) {
     let base = args.scratch.wrapping_add(args.team.thread * THREAD_SCRATCH);
     let widened = base.wrapping_add(PANELS);
     let product = widened.wrapping_add(WIDENED);
-    let column = product.wrapping_add(ROW_BLOCK * WIDTH * 4);
+    let columns = product.wrapping_add(ROW_BLOCK * WIDTH * 4);
     let s = Scratch {
         panels: base.cast(),
         widened: widened.cast(),
         product: product.cast(),
-        column: column.cast(),
+        columns: columns.cast(),
     };
     // Pieces as tall as leaves some for every thread.
     let spans = p.n.div_ceil(WIDTH);
@@ -279,10 +280,34 @@ unsafe fn panels(ops: &Ops, s: &Scratch, b: Matrix, from: usize, count: usize, p
                 continue;
             }
             for c in 0..columns {
-                line(ops, b.at(from, p.column + first + c), b.dtype, 1, count, s.column);
-                for k in 0..count {
-                    *to.add(k * PANEL + c) = *s.column.add(k);
+                let to = s.columns.add(c * CHUNK);
+                line(ops, b.at(from, p.column + first + c), b.dtype, 1, count, to);
+            }
+            turn(s.columns, columns, count, to);
+        }
+    }
+}
+
+/// Columns [`CHUNK`] apart, `count` elements each, into a panel `[k][16]`.
+unsafe fn turn(from: *const f32, columns: usize, count: usize, to: *mut f32) {
+    let whole = if columns == PANEL { count / 4 * 4 } else { 0 };
+    // SAFETY: the caller's.
+    unsafe {
+        // Squares of four turn in registers.
+        for k in (0..whole).step_by(4) {
+            for c in (0..PANEL).step_by(4) {
+                let v: [[f32; 4]; 4] = std::array::from_fn(|i| {
+                    from.add((c + i) * CHUNK + k).cast::<[f32; 4]>().read_unaligned()
+                });
+                for j in 0..4 {
+                    let line = to.add((k + j) * PANEL + c).cast::<[f32; 4]>();
+                    line.write_unaligned([v[0][j], v[1][j], v[2][j], v[3][j]]);
                 }
+            }
+        }
+        for k in whole..count {
+            for c in 0..columns {
+                *to.add(k * PANEL + c) = *from.add(c * CHUNK + k);
             }
         }
     }
