@@ -8,7 +8,7 @@ use crate::args::Kernel;
 use crate::isa::Isa;
 use crate::kernels::row::{COMPUTE, CpuRow};
 use crate::kernels::{
-    attention, concat, copy, dequantize, expr, flip, gather, linear, matmul, norm, pad, quantize_q8, reduce,
+    attention, concat, copy, dequantize, expr, flip, gather, linear, matmul, norm, pad, quantize, reduce,
     rotary, softmax, write_kv,
 };
 
@@ -31,7 +31,7 @@ const FILES: &[&[CpuRow]] = &[
     copy::ROWS,
     pad::ROWS,
     flip::ROWS,
-    quantize_q8::ROWS,
+    quantize::ROWS,
     dequantize::ROWS,
 ];
 

@@ -355,8 +355,9 @@ unsafe fn wide<L: Lanes>(s: &Spec, a: [*const u8; 3], d: *mut u8, n: usize) {
             // SAFETY: as above.
             unsafe { floats(of(k), a[k], &mut v[..n]) };
         }
-        for i in 0..n {
-            v[0][i] = (info.float)(&[v[0][i], v[1][i], v[2][i]]);
+        let [a, b, c] = &mut v;
+        for ((a, b), c) in a.iter_mut().zip(b).zip(c).take(n) {
+            *a = (info.float)(&[*a, *b, *c]);
         }
         // SAFETY: as above.
         unsafe { put_floats(to, &v[0][..n], d) };
@@ -366,8 +367,9 @@ unsafe fn wide<L: Lanes>(s: &Spec, a: [*const u8; 3], d: *mut u8, n: usize) {
             // SAFETY: as above.
             unsafe { ints(of(k), a[k], &mut v[..n]) };
         }
-        for i in 0..n {
-            v[0][i] = (info.int)(&[v[0][i], v[1][i], v[2][i]], s.from);
+        let [a, b, c] = &mut v;
+        for ((a, b), c) in a.iter_mut().zip(b).zip(c).take(n) {
+            *a = (info.int)(&[*a, *b, *c], s.from);
         }
         // SAFETY: as above.
         unsafe { put_ints(to, &v[0][..n], d) };

@@ -41,7 +41,7 @@ fn values(d: DType, n: usize, seed: usize) -> Tensor {
             match (k % 5, d) {
                 (_, DType::Bool) => ((k / 3) % 2) as f64,
                 (0, _) => special[(k / 5) % special.len()],
-                (1, d) if d.is_float() && k % 3 == 0 => odd[(k / 15) % odd.len()],
+                (1, d) if d.is_float() && k.is_multiple_of(3) => odd[(k / 15) % odd.len()],
                 _ => ((k * 37 % 401) as f64 - 200.0) * 0.13,
             }
         })

@@ -37,9 +37,11 @@ pub(crate) trait Lanes: Copy + 'static {
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     /// a · b.
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// The larger; b if one is NaN.
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     /// a · b + c, rounded once.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// The sum of the lanes of each of four vectors, in the order of [`sum`].
+    /// The sum of the lanes of each of four vectors, in the order of [`sum_of`].
     unsafe fn sum4(v: [Self::F; 4]) -> [f32; 4];
     /// Lane `i` of the four vectors to the four f32 at `p + i·stride`.
     unsafe fn turn4(v: [Self::F; 4], p: *mut f32, stride: usize);
@@ -57,9 +59,19 @@ pub(crate) unsafe fn array<L: Lanes>(v: L::F) -> [f32; LANES] {
     a
 }
 
-/// The sum of sixteen values in the one order that every instruction set keeps.
+/// The sum of the lanes of `v` in the one order that every instruction set keeps.
+///
+/// # Safety
+/// As [`Lanes`].
 #[inline(always)]
-pub(crate) fn sum(x: [f32; LANES]) -> f32 {
+pub(crate) unsafe fn sum<L: Lanes>(v: L::F) -> f32 {
+    // SAFETY: the caller's.
+    let [total, ..] = unsafe { L::sum4([v; 4]) };
+    total
+}
+
+/// [`sum`] of an array.
+fn sum_of(x: [f32; LANES]) -> f32 {
     let quarter = |q: usize| (x[4 * q] + x[4 * q + 2]) + (x[4 * q + 1] + x[4 * q + 3]);
     (quarter(0) + quarter(2)) + (quarter(1) + quarter(3))
 }
@@ -145,7 +157,10 @@ impl Element for bf16 {
     unsafe fn store<L: Lanes>(p: *mut bf16, v: L::F) {
         // SAFETY: the caller's.
         let a = unsafe { array::<L>(v) };
-        let out = a.map(bf16::of);
+        let mut out = [bf16::ZERO; LANES];
+        for (out, a) in out.iter_mut().zip(a) {
+            *out = bf16::of(a);
+        }
         // SAFETY: the caller's: sixteen elements at `p`.
         unsafe { p.cast::<[bf16; LANES]>().write_unaligned(out) };
     }
@@ -338,20 +353,22 @@ impl Lanes for Portable {
         std::array::from_fn(|i| a[i] * b[i])
     }
     #[inline(always)]
+    unsafe fn max(a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
     unsafe fn fma(a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
     #[inline(always)]
     unsafe fn sum4(v: [[f32; LANES]; 4]) -> [f32; 4] {
-        v.map(sum)
+        v.map(sum_of)
     }
     #[inline(always)]
-    unsafe fn turn4(v: [[f32; LANES]; 4], p: *mut f32, stride: usize) {
-        for i in 0..LANES {
+    unsafe fn turn4([a, b, c, d]: [[f32; LANES]; 4], p: *mut f32, stride: usize) {
+        for (i, (((a, b), c), d)) in a.into_iter().zip(b).zip(c).zip(d).enumerate() {
             // SAFETY: the caller's.
-            unsafe {
-                p.add(i * stride).cast::<[f32; 4]>().write_unaligned([v[0][i], v[1][i], v[2][i], v[3][i]])
-            };
+            unsafe { p.add(i * stride).cast::<[f32; 4]>().write_unaligned([a, b, c, d]) };
         }
     }
 }
@@ -425,6 +442,10 @@ mod x86 {
             unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
         }
         #[inline(always)]
+        unsafe fn max(a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+            unsafe { [_mm256_max_ps(a[0], b[0]), _mm256_max_ps(a[1], b[1])] }
+        }
+        #[inline(always)]
         unsafe fn fma(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
             unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
         }
@@ -453,19 +474,21 @@ mod x86 {
         unsafe fn turn4(v: [[__m256; 2]; 4], p: *mut f32, stride: usize) {
             unsafe {
                 for half in 0..2 {
-                    let v = v.map(|v| v[half]);
-                    let low = (_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpacklo_ps(v[2], v[3]));
-                    let high = (_mm256_unpackhi_ps(v[0], v[1]), _mm256_unpackhi_ps(v[2], v[3]));
-                    // Lanes 0 to 3 of each quarter.
-                    let turned = [low, high].map(|(a, b)| {
+                    let (a, b, c, d) = (v[0][half], v[1][half], v[2][half], v[3][half]);
+                    let p = p.add(8 * half * stride);
+                    let put = |at: usize, a: __m256, b: __m256, high: bool| {
                         let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
-                        [_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b)].map(|v| _mm256_castpd_ps(v))
-                    });
-                    for (i, v) in turned.into_iter().flatten().enumerate() {
-                        let p = p.add((8 * half + i) * stride);
-                        _mm_storeu_ps(p, _mm256_castps256_ps128(v));
-                        _mm_storeu_ps(p.add(4 * stride), _mm256_extractf128_ps::<1>(v));
-                    }
+                        let v = if high { _mm256_unpackhi_pd(a, b) } else { _mm256_unpacklo_pd(a, b) };
+                        let v = _mm256_castpd_ps(v);
+                        _mm_storeu_ps(p.add(at * stride), _mm256_castps256_ps128(v));
+                        _mm_storeu_ps(p.add((at + 4) * stride), _mm256_extractf128_ps::<1>(v));
+                    };
+                    let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+                    put(0, ab, cd, false);
+                    put(1, ab, cd, true);
+                    let (ab, cd) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+                    put(2, ab, cd, false);
+                    put(3, ab, cd, true);
                 }
             }
         }
@@ -517,6 +540,10 @@ mod x86 {
             unsafe { _mm512_mul_ps(a, b) }
         }
         #[inline(always)]
+        unsafe fn max(a: __m512, b: __m512) -> __m512 {
+            unsafe { _mm512_max_ps(a, b) }
+        }
+        #[inline(always)]
         unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
             unsafe { _mm512_fmadd_ps(a, b, c) }
         }
@@ -541,20 +568,21 @@ mod x86 {
         #[inline(always)]
         unsafe fn turn4(v: [__m512; 4], p: *mut f32, stride: usize) {
             unsafe {
-                let low = (_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpacklo_ps(v[2], v[3]));
-                let high = (_mm512_unpackhi_ps(v[0], v[1]), _mm512_unpackhi_ps(v[2], v[3]));
-                // Lanes 0 to 3 of each quarter.
-                let turned = [low, high].map(|(a, b)| {
+                let put = |at: usize, a: __m512, b: __m512, high: bool| {
                     let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
-                    [_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b)].map(|v| _mm512_castpd_ps(v))
-                });
-                for (i, v) in turned.into_iter().flatten().enumerate() {
-                    let p = p.add(i * stride);
+                    let v = if high { _mm512_unpackhi_pd(a, b) } else { _mm512_unpacklo_pd(a, b) };
+                    let (v, p) = (_mm512_castpd_ps(v), p.add(at * stride));
                     _mm_storeu_ps(p, _mm512_castps512_ps128(v));
                     _mm_storeu_ps(p.add(4 * stride), _mm512_extractf32x4_ps::<1>(v));
                     _mm_storeu_ps(p.add(8 * stride), _mm512_extractf32x4_ps::<2>(v));
                     _mm_storeu_ps(p.add(12 * stride), _mm512_extractf32x4_ps::<3>(v));
-                }
+                };
+                let (ab, cd) = (_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpacklo_ps(v[2], v[3]));
+                put(0, ab, cd, false);
+                put(1, ab, cd, true);
+                let (ab, cd) = (_mm512_unpackhi_ps(v[0], v[1]), _mm512_unpackhi_ps(v[2], v[3]));
+                put(2, ab, cd, false);
+                put(3, ab, cd, true);
             }
         }
     }

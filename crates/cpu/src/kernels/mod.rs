@@ -12,7 +12,7 @@ pub mod linear;
 pub mod matmul;
 pub mod norm;
 pub mod pad;
-pub mod quantize_q8;
+pub mod quantize;
 pub(crate) mod real;
 pub mod reduce;
 pub mod rotary;

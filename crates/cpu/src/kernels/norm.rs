@@ -101,7 +101,7 @@ impl Norm {
                 let a = &mut acc[k % 4];
                 *a = if square { L::fma(v, v, *a) } else { L::add(v, *a) };
             }
-            sum(array::<L>(L::add(L::add(acc[0], acc[1]), L::add(acc[2], acc[3]))))
+            sum::<L>(L::add(L::add(acc[0], acc[1]), L::add(acc[2], acc[3])))
         }
     }
 

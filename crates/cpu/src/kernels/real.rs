@@ -100,7 +100,7 @@ impl Wide for f32 {
     }
     #[inline(always)]
     fn is_nan(self) -> bool {
-        self != self
+        f32::is_nan(self)
     }
     #[inline(always)]
     fn plus(self, b: f32) -> f32 {
@@ -131,7 +131,7 @@ impl Wide for f64 {
     }
     #[inline(always)]
     fn is_nan(self) -> bool {
-        self != self
+        f64::is_nan(self)
     }
     #[inline(always)]
     fn plus(self, b: f64) -> f64 {

@@ -9,6 +9,9 @@ mod keys;
 mod products;
 mod unit;
 
+#[cfg(test)]
+mod tests;
+
 use frit_ir::DType;
 use frit_ir::target::{KernelRow, LayoutClass, OperandSpec};
 use half::{bf16, f16};
@@ -106,7 +109,9 @@ impl<'a> Call<'a> {
             return None;
         }
         let heads = group.min(ROWS_MAX);
-        let queries = t.min((ROWS_MAX / heads).max(1));
+        let most = ROWS_MAX / heads;
+        // Whole register tiles of four rows where that is possible.
+        let queries = t.min(if most >= 4 { most - most % 4 } else { most.max(1) });
         let mut call = Call {
             q,
             k,

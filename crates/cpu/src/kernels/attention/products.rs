@@ -34,12 +34,16 @@ pub(super) unsafe fn scores<L: Lanes, E: Element>(
             return;
         }
         let mut r = 0;
-        while L::WIDE && r + 4 <= rows {
-            dots::<L, E, 4>(q.add(r * stride), stride, d, k, k_stride, n, out.add(r * TILE));
-            r += 4;
-        }
-        for r in r..rows {
-            dots::<L, E, 1>(q.add(r * stride), stride, d, k, k_stride, n, out.add(r * TILE));
+        while r < rows {
+            let left = if L::WIDE { rows - r } else { 1 };
+            let (q, out) = (q.add(r * stride), out.add(r * TILE));
+            match left {
+                1 => dots::<L, E, 1>(q, stride, d, k, k_stride, n, out),
+                2 => dots::<L, E, 2>(q, stride, d, k, k_stride, n, out),
+                3 => dots::<L, E, 3>(q, stride, d, k, k_stride, n, out),
+                _ => dots::<L, E, 4>(q, stride, d, k, k_stride, n, out),
+            }
+            r += left.min(4);
         }
     }
 }
@@ -49,6 +53,56 @@ pub(super) unsafe fn scores<L: Lanes, E: Element>(
 unsafe fn load<L: Lanes, E: Element>(p: *const E, n: usize) -> L::F {
     // SAFETY: the caller's.
     unsafe { if n < LANES { load_part::<L, E>(p, n) } else { E::load::<L>(p) } }
+}
+
+/// One step of [`dots`]: `n ≤ 16` elements of `R` rows and `K` keys.
+#[inline(always)]
+unsafe fn dot_step<L: Lanes, E: Element, const R: usize, const K: usize>(
+    q: *const f32,
+    stride: usize,
+    k: *const E,
+    k_stride: isize,
+    n: usize,
+    acc: &mut [[L::F; K]; R],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut keys = [L::splat(0.0); K];
+        for (c, key) in keys.iter_mut().enumerate() {
+            *key = load::<L, E>(k.offset(c as isize * k_stride), n);
+        }
+        for (r, acc) in acc.iter_mut().enumerate() {
+            let q = L::load(q.add(r * stride));
+            for (a, k) in acc.iter_mut().zip(keys) {
+                *a = L::fma(q, k, *a);
+            }
+        }
+    }
+}
+
+/// The lanes of `R × K` dot products.
+#[inline(always)]
+unsafe fn dot<L: Lanes, E: Element, const R: usize, const K: usize>(
+    q: *const f32,
+    stride: usize,
+    d: usize,
+    k: *const E,
+    k_stride: isize,
+) -> [[L::F; K]; R] {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut acc = [[L::splat(0.0); K]; R];
+        let whole = d - d % LANES;
+        let mut i = 0;
+        while i < whole {
+            dot_step::<L, E, R, K>(q.add(i), stride, k.add(i), k_stride, LANES, &mut acc);
+            i += LANES;
+        }
+        if whole < d {
+            dot_step::<L, E, R, K>(q.add(whole), stride, k.add(whole), k_stride, d - whole, &mut acc);
+        }
+        acc
+    }
 }
 
 /// Dot products of `R` rows with keys, four at a time.
@@ -66,36 +120,16 @@ unsafe fn dots<L: Lanes, E: Element, const R: usize>(
     unsafe {
         let mut j = 0;
         while j + 4 <= n {
-            let k: [*const E; 4] = std::array::from_fn(|i| k.offset((j + i) as isize * k_stride));
-            let mut acc = [[L::splat(0.0); 4]; R];
-            let mut i = 0;
-            while i < d {
-                let part = LANES.min(d - i);
-                let keys: [L::F; 4] = std::array::from_fn(|c| load::<L, E>(k[c].add(i), part));
-                for (r, acc) in acc.iter_mut().enumerate() {
-                    let q = L::load(q.add(r * stride + i));
-                    for (a, k) in acc.iter_mut().zip(keys) {
-                        *a = L::fma(q, k, *a);
-                    }
-                }
-                i += LANES;
-            }
+            let acc = dot::<L, E, R, 4>(q, stride, d, k.offset(j as isize * k_stride), k_stride);
             for (r, acc) in acc.into_iter().enumerate() {
                 out.add(r * TILE + j).cast::<[f32; 4]>().write_unaligned(L::sum4(acc));
             }
             j += 4;
         }
         for j in j..n {
-            let k = k.offset(j as isize * k_stride);
-            for r in 0..R {
-                let mut acc = L::splat(0.0);
-                let mut i = 0;
-                while i < d {
-                    acc =
-                        L::fma(L::load(q.add(r * stride + i)), load::<L, E>(k.add(i), LANES.min(d - i)), acc);
-                    i += LANES;
-                }
-                out.add(r * TILE + j).write(sum(crate::kernels::lanes::array::<L>(acc)));
+            let acc = dot::<L, E, R, 1>(q, stride, d, k.offset(j as isize * k_stride), k_stride);
+            for (r, [acc]) in acc.into_iter().enumerate() {
+                out.add(r * TILE + j).write(sum::<L>(acc));
             }
         }
     }
@@ -111,13 +145,10 @@ unsafe fn turn<L: Lanes, E: Element>(k: *const E, k_stride: isize, n: usize, d: 
             let mut i = 0;
             while i < d {
                 let part = LANES.min(d - i);
-                let keys: [L::F; 4] = std::array::from_fn(|c| {
-                    if j + c < n {
-                        load::<L, E>(k.offset((j + c) as isize * k_stride).add(i), part)
-                    } else {
-                        L::splat(0.0)
-                    }
-                });
+                let mut keys = [L::splat(0.0); 4];
+                for (c, key) in keys.iter_mut().enumerate().take(n - j) {
+                    *key = load::<L, E>(k.offset((j + c) as isize * k_stride).add(i), part);
+                }
                 L::turn4(keys, to.add(i * TILE + j), TILE);
                 i += LANES;
             }
@@ -171,15 +202,18 @@ unsafe fn product<L: Lanes, E: Element, const ADD: bool>(
             let (b, c) = (b.add(col), c.add(col));
             let mut row = 0;
             while row < m {
-                let four = row + 4 <= m;
                 let (a, c) = (a.add(row * a_stride), c.add(row * c_stride));
-                match (four, wide) {
-                    (true, true) => block::<L, E, ADD, 4, 4>(k, a, a_stride, b, b_stride, c, c_stride),
-                    (false, true) => block::<L, E, ADD, 1, 4>(k, a, a_stride, b, b_stride, c, c_stride),
-                    (true, false) => block::<L, E, ADD, 4, 1>(k, a, a_stride, b, b_stride, c, c_stride),
-                    (false, false) => block::<L, E, ADD, 1, 1>(k, a, a_stride, b, b_stride, c, c_stride),
+                match (m - row, wide) {
+                    (1, true) => block::<L, E, ADD, 1, 4>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (2, true) => block::<L, E, ADD, 2, 4>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (3, true) => block::<L, E, ADD, 3, 4>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (_, true) => block::<L, E, ADD, 4, 4>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (1, false) => block::<L, E, ADD, 1, 1>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (2, false) => block::<L, E, ADD, 2, 1>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (3, false) => block::<L, E, ADD, 3, 1>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (_, false) => block::<L, E, ADD, 4, 1>(k, a, a_stride, b, b_stride, c, c_stride),
                 }
-                row += if four { 4 } else { 1 };
+                row += 4;
             }
             col += if wide { 4 * LANES } else { LANES };
         }
@@ -209,7 +243,10 @@ unsafe fn block<L: Lanes, E: Element, const ADD: bool, const M: usize, const N: 
         }
         for i in 0..k {
             let b = b.offset(i as isize * b_stride);
-            let row: [L::F; N] = std::array::from_fn(|s| E::load::<L>(b.add(s * LANES)));
+            let mut row = [L::splat(0.0); N];
+            for (s, x) in row.iter_mut().enumerate() {
+                *x = E::load::<L>(b.add(s * LANES));
+            }
             for (r, acc) in acc.iter_mut().enumerate() {
                 let a = L::splat(*a.add(r * a_stride + i));
                 for (x, b) in acc.iter_mut().zip(row) {

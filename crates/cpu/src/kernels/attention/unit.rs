@@ -6,7 +6,7 @@ use super::keys::Piece;
 use super::products::{scores, weigh};
 use super::{Call, ROWS_MAX, TILE, Unit};
 use crate::args::Operand;
-use crate::kernels::lanes::{Element, Floats, LANES, Lanes, steps};
+use crate::kernels::lanes::{Element, Floats, LANES, Lanes, array, steps, sum};
 use crate::math;
 
 /// A thread's working memory: query rows times the scale, a transposed tile of keys, scores.
@@ -152,7 +152,7 @@ unsafe fn tile<L: Lanes, E: Element>(
             let cut = |key: i64| (key - p.key).clamp(0, n as i64) as usize;
             let s = &mut *scratch.scores.add(r * TILE).cast::<[f32; TILE]>();
             mask(call, u, p, r, cut(start)..cut(end).max(cut(start)), s);
-            let scale = step(s, &mut *state.most.add(r), &mut *state.sum.add(r));
+            let scale = step::<L>(s, &mut *state.most.add(r), &mut *state.sum.add(r));
             if scale != 1.0 {
                 let out = std::slice::from_raw_parts_mut(state.out.add(r * call.dv), call.dv);
                 out.iter_mut().for_each(|o| *o *= scale);
@@ -165,13 +165,19 @@ unsafe fn tile<L: Lanes, E: Element>(
 /// Softcap, bias and masks on the scores of row `r`; what is not in `seen` becomes −∞.
 #[inline(always)]
 unsafe fn mask(call: &Call, u: &Unit, p: &Piece, r: usize, seen: Range<usize>, s: &mut [f32; TILE]) {
-    s[..seen.start].fill(f32::NEG_INFINITY);
-    s[seen.end..].fill(f32::NEG_INFINITY);
     let cap = call.softcap;
     if cap != 0.0 {
-        s.iter_mut().for_each(|v| *v = cap * math::tanh(*v / cap));
-        s[..seen.start].fill(f32::NEG_INFINITY);
-        s[seen.end..].fill(f32::NEG_INFINITY);
+        for v in s.iter_mut() {
+            *v = cap * math::tanh(*v / cap);
+        }
+    }
+    if seen.len() < TILE {
+        // Narrow integers make as many lanes as the scores.
+        let (start, end) = (seen.start as i32, seen.end as i32);
+        for j in 0..TILE as i32 {
+            let v = &mut s[j as usize];
+            *v = if j >= start && j < end { *v } else { f32::NEG_INFINITY };
+        }
     }
     if let Some(o) = call.bias {
         let (bias, stride) = bias_of(o, u, p, r);
@@ -204,32 +210,44 @@ fn bias_of(o: &Operand, u: &Unit, p: &Piece, r: usize) -> (Floats, isize) {
 /// Scores become weights e^(score − largest); gives the factor for what was summed before. A score of −∞ or NaN weighs
 /// nothing.
 #[inline(always)]
-fn step(s: &mut [f32; TILE], most: &mut f32, sum: &mut f32) -> f32 {
-    let mut top = [f32::NEG_INFINITY; LANES];
-    for part in s.chunks_exact_mut(LANES) {
-        for (t, v) in top.iter_mut().zip(part) {
-            // Not so for NaN.
-            *v = if *v > f32::NEG_INFINITY { *v } else { f32::NEG_INFINITY };
-            *t = if *v > *t { *v } else { *t };
+unsafe fn step<L: Lanes>(s: &mut [f32; TILE], most: &mut f32, weight: &mut f32) -> f32 {
+    let p = s.as_mut_ptr();
+    // SAFETY: the caller's; a tile is four vectors.
+    let mut top = unsafe {
+        let low = L::splat(f32::NEG_INFINITY);
+        let mut top = low;
+        for i in (0..TILE).step_by(LANES) {
+            // NaN gives way to −∞.
+            let v = L::max(L::load(p.add(i)), low);
+            L::store(p.add(i), v);
+            top = L::max(v, top);
+        }
+        array::<L>(top)
+    };
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            top[i] = if top[i + half] > top[i] { top[i + half] } else { top[i] };
         }
     }
-    let top = top.iter().fold(*most, |a, v| if *v > a { *v } else { a });
+    let top = if top[0] > *most { top[0] } else { *most };
     if top == f32::NEG_INFINITY {
         s.fill(0.0);
         return 1.0;
     }
-    let mut total = [0.0; LANES];
     for v in s.iter_mut() {
         *v = math::exp(*v - top);
     }
-    for part in s.chunks_exact(LANES) {
-        for (t, v) in total.iter_mut().zip(part) {
-            *t += *v;
+    // SAFETY: as above.
+    let total = unsafe {
+        let mut total = L::load(p);
+        for i in (LANES..TILE).step_by(LANES) {
+            total = L::add(total, L::load(p.add(i)));
         }
-    }
+        sum::<L>(total)
+    };
     let scale = if top == *most { 1.0 } else { math::exp(*most - top) };
     *most = top;
-    *sum = sum.mul_add(scale, crate::kernels::lanes::sum(total));
+    *weight = weight.mul_add(scale, total);
     scale
 }
 
