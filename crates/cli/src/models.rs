@@ -12,6 +12,7 @@ pub fn options(a: &ModelArgs) -> LoadOptions {
     o.threads = a.threads;
     o.context = a.context;
     o.activations = match a.activations {
+        ActivationsArg::Q16 => Activations::Q16,
         ActivationsArg::Q8 => Activations::Q8,
         ActivationsArg::F32 => Activations::F32,
     };

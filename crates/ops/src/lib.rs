@@ -17,7 +17,7 @@ mod linear_cases;
 mod matmul;
 mod norm;
 mod pad;
-mod quantize_q8;
+mod quantize;
 mod reduce;
 mod reshape;
 mod residual_norm;
@@ -54,7 +54,7 @@ const OPS: &[fn() -> OpDef] = &[
     softmax::def,
     dequantize::def,
     matmul::def,
-    quantize_q8::def,
+    quantize::def,
     linear::def,
     rms_norm::def,
     layer_norm::def,

@@ -9,7 +9,7 @@ use frit_ir::graph::{Graph, Node, Shape, Type, ValueId};
 use frit_ir::op::{Cost, InferCtx, Lowered, NodeCtx, OpError, Registry};
 use frit_ir::{Attrs, DType, OpDef};
 
-use crate::quantize_q8::BLOCK;
+use crate::quantize::BLOCK;
 use crate::shapes::{broadcasts, multiple};
 use crate::util::{FLOATS, dtype_of, moved};
 
@@ -23,8 +23,8 @@ const ARITIES: [&str; MAX_GROUPS] =
 /// The fused op `linear` {weights, arity, exprs, activations}: x `[..., M, K]`, `weights` weights `[N, K]` (float or block
 /// format), then extras. `arity` lists the weights of each group, which have a common N; `exprs` gives each group an
 /// expression of its products x·Wᵀ `[..., M, N]` (f32; f64 where x is f64) and of its extras, which broadcast to that shape
-/// and stand group by group. The results are the outputs of the expressions in order. With `activations` "q8" x is rounded
-/// as by `quantize_q8` first; every weight must then be in a block format.
+/// and stand group by group. The results are the outputs of the expressions in order. With `activations` "q8" or
+/// "q16" x is rounded as by `quantize` of as many bits first; every weight must then be in a block format.
 pub fn def() -> OpDef {
     OpDef {
         name: "linear",
@@ -51,7 +51,8 @@ struct Group {
 /// The attributes, resolved to operand numbers.
 struct Plan {
     groups: Vec<Group>,
-    q8: bool,
+    /// Bits of the rounded activations, 0 for none.
+    bits: i64,
     weights: usize,
     operands: usize,
 }
@@ -74,10 +75,11 @@ impl Plan {
                 "`arity` is {arity:?}; it must be at least 1 each and sum to {weights} weights"
             ));
         }
-        let q8 = match &*attrs.str("activations")? {
-            "f32" => false,
-            "q8" => true,
-            other => return bad(format!("attribute `activations` is {other:?}; known are f32, q8")),
+        let bits = match &*attrs.str("activations")? {
+            "f32" => 0,
+            "q8" => 8,
+            "q16" => 16,
+            other => return bad(format!("attribute `activations` is {other:?}; known are f32, q8, q16")),
         };
         let (mut weight, mut extra) = (1, 1 + weights as usize);
         let mut groups = Vec::with_capacity(arity.len());
@@ -89,7 +91,7 @@ impl Plan {
             groups.push(Group { weights: weight..weight + a, extras: extra..extra + extras, expr });
             (weight, extra) = (weight + a, extra + extras);
         }
-        Ok(Plan { groups, q8, weights: weights as usize, operands: extra })
+        Ok(Plan { groups, bits, weights: weights as usize, operands: extra })
     }
 }
 
@@ -102,17 +104,17 @@ fn infer(ctx: &mut InferCtx) -> Result<Vec<Type>, OpError> {
     let p = Plan::read(ctx.attrs)?;
     ctx.arity(p.operands, p.operands)?;
     let x = ctx.ty(0)?;
-    dtype_of(ctx, 0, if p.q8 { &crate::cases::FLOATS } else { FLOATS })?;
+    dtype_of(ctx, 0, if p.bits > 0 { &crate::cases::FLOATS } else { FLOATS })?;
     if x.rank() < 2 {
         return Err(OpError::Shape(format!("operand 0 is {x}; it must have the shape [..., M, K]")));
     }
     let (lead, k) = (&x.shape[..x.rank() - 1], &x.shape[x.rank() - 1]);
-    if p.q8 {
+    if p.bits > 0 {
         multiple(ctx, k, &Dim::from(BLOCK), "row length of x")?;
     }
     let mut out = Vec::new();
     for g in &p.groups {
-        let n = weights(ctx, g, x.dtype, k, p.q8)?;
+        let n = weights(ctx, g, x.dtype, k, p.bits > 0)?;
         let shape: Shape = lead.iter().cloned().chain([n]).collect();
         let product = product_type(x.dtype);
         for (i, d) in g.expr.inputs.iter().enumerate() {
@@ -136,17 +138,17 @@ fn infer(ctx: &mut InferCtx) -> Result<Vec<Type>, OpError> {
 }
 
 /// Checks the weights of a group and gives their common N.
-fn weights(ctx: &mut InferCtx, g: &Group, x: DType, k: &Dim, q8: bool) -> Result<Dim, OpError> {
+fn weights(ctx: &mut InferCtx, g: &Group, x: DType, k: &Dim, quantized: bool) -> Result<Dim, OpError> {
     let first = ctx.ty(g.weights.start)?.shape.first().cloned();
     for i in g.weights.clone() {
         let w = ctx.ty(i)?;
         let d = w.dtype;
-        let right = match (d.is_block(), q8) {
+        let right = match (d.is_block(), quantized) {
             (block, true) => block,
             (block, false) => block || (FLOATS.contains(&d) && (d != DType::F64 || x == DType::F64)),
         };
         if !right {
-            let want = if q8 { "in a block format" } else { "f32, f16, bf16 or in a block format" };
+            let want = if quantized { "in a block format" } else { "f32, f16, bf16 or in a block format" };
             return Err(OpError::DType(format!("operand {i} is {w}; a weight must be {want} here")));
         }
         let ([n, wk], Some(first)) = (w.shape.as_slice(), &first) else {
@@ -190,7 +192,7 @@ fn lower(ctx: &NodeCtx) -> Result<Lowered, OpError> {
         .int("weights", p.weights)
         .int("groups", p.groups.len())
         .int("extras", extras)
-        .int("q8", i64::from(p.q8));
+        .int("bits", p.bits);
     for (i, name) in ARITIES.into_iter().enumerate() {
         out = out.int(name, p.groups.get(i).map_or(0, |g| g.weights.len()));
     }
@@ -228,8 +230,8 @@ fn cast(g: &mut Graph, r: &Registry, v: ValueId, to: DType, name: &str) -> Resul
 fn expand(g: &mut Graph, r: &Registry, node: &Node, inputs: &[ValueId]) -> Result<Vec<ValueId>, OpError> {
     let p = Plan::read(&node.attrs)?;
     let product = product_type(g.ty(inputs[0]).dtype);
-    let x = if p.q8 {
-        push(g, r, "quantize_q8", Attrs::new(), &inputs[..1], "x8")?
+    let x = if p.bits > 0 {
+        push(g, r, "quantize", Attrs::new().with("bits", p.bits), &inputs[..1], "xq")?
     } else {
         cast(g, r, inputs[0], product, "x")?
     };

@@ -109,7 +109,7 @@ impl Build {
 
 /// The activations that a weight format takes.
 fn activations(w: DType) -> &'static [&'static str] {
-    if w.is_block() { &["f32", "q8"] } else { &["f32"] }
+    if w.is_block() { &["f32", "q8", "q16"] } else { &["f32"] }
 }
 
 /// One weight and its product alone.
@@ -164,7 +164,7 @@ fn fused() -> Vec<Case> {
     let f = DType::F32;
     let (q4k, q6k, q80, q50) = (DType::Q4K, DType::Q6K, DType::Q8_0, DType::Q5_0);
     let mut all = Vec::new();
-    for act in ["f32", "q8"] {
+    for act in ["f32", "q8", "q16"] {
         for m in [1, 2, 5, 17] {
             let b = |x| Build::new(x, &[m, 512], act);
             let sum = bound(f, 512, 1.0);
@@ -281,7 +281,7 @@ fn inputs() -> Vec<Case> {
         }
     }
     for (w, unit) in BLOCKS {
-        for act in ["f32", "q8"] {
+        for act in ["f32", "q8", "q16"] {
             let k = 2 * unit.max(64);
             let mut b = Build::new(f, &[3, k], act).group(&[(w, 9)], identity(f));
             b.x.tensor = values(f, &[3, k], &vec![0.0; 3 * k]);

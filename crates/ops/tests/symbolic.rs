@@ -106,7 +106,7 @@ fn unknown_extents_become_guards_and_impossible_ones_errors() {
     let mut g = Graph::new("guards");
     let k = g.symbols.declare("K", 1, 4096).unwrap();
     let x = g.input("x", ty(DType::F32, &[Dim::from(2i64), k.clone()])).unwrap();
-    g.push(&r, "quantize_q8", Attrs::new(), &[x], &[]).unwrap();
+    g.push(&r, "quantize", Attrs::new().with("bits", 16), &[x], &[]).unwrap();
     assert_eq!(g.guards.len(), 1);
     let w = g.param("w", ty(DType::F32, &[Dim::from(64i64)])).unwrap();
     let rms = Attrs::new().with("eps", 1e-5).with("plus_one", false);

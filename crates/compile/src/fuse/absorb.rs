@@ -124,14 +124,14 @@ fn absorb(w: &Work, at: At, parts: &[At]) -> Option<Match> {
     let operands: Vec<ValueId> = order.iter().map(|i| operands[*i]).collect();
     let (expr, extras) = merge_extras(&expr, weights.len(), &operands);
     let first = w.node(parts[0]);
-    let q8 = first.attrs.str("activations").is_ok_and(|s| &*s == "q8");
+    let activations = first.attrs.str("activations").unwrap_or_else(|_| "f32".into());
     let arity = weights.len() as i64;
     let inputs: Vec<Arg> =
         [first.inputs[0]].into_iter().chain(weights).chain(extras).map(Arg::Value).collect();
     if inputs.len() > MAX_OPERANDS {
         return None;
     }
-    let attrs = attrs(arity as usize, &[arity], vec![simplify(&expr)], q8);
+    let attrs = attrs(arity as usize, &[arity], vec![simplify(&expr)], &activations);
     Some(Match {
         claims: parts.iter().copied().chain([at]).collect(),
         place: at,

@@ -35,8 +35,9 @@ pub(super) fn find(w: &Work, c: &Context, at: At) -> Option<Match> {
     if !takes_weight(c, wt.dtype) {
         return None;
     }
-    let q8 = c.activations == Activations::Q8 && wt.dtype.is_block();
-    let attrs = attrs(1, &[1], vec![identity(accumulator(w.ty(x).dtype), w.ty(y).dtype)], q8);
+    let activations = if wt.dtype.is_block() { c.activations } else { Activations::F32 };
+    let expr = identity(accumulator(w.ty(x).dtype), w.ty(y).dtype);
+    let attrs = attrs(1, &[1], vec![expr], activations.name());
     claims.push(at);
     Some(Match {
         claims,
@@ -52,13 +53,13 @@ pub(super) fn accumulator(x: DType) -> DType {
 }
 
 /// The attributes of a `linear`.
-pub(super) fn attrs(weights: usize, arity: &[i64], exprs: Vec<Expr>, q8: bool) -> Attrs {
+pub(super) fn attrs(weights: usize, arity: &[i64], exprs: Vec<Expr>, activations: &str) -> Attrs {
     let exprs: Vec<Attr> = exprs.into_iter().map(|e| Attr::Expr(Arc::new(e))).collect();
     Attrs::new()
         .with("weights", weights as i64)
         .with("arity", arity.to_vec())
         .with("exprs", exprs)
-        .with("activations", if q8 { "q8" } else { "f32" })
+        .with("activations", activations)
 }
 
 /// The weight as it is stored, under a dequantize or a widening cast, and the nodes between.

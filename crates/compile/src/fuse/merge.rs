@@ -71,8 +71,8 @@ fn join(w: &Work, x: ValueId, members: Vec<At>) -> Option<Match> {
             replaces.push((*v, 0, replaces.len()));
         }
     }
-    let q8 = w.node(members[0]).attrs.str("activations").is_ok_and(|s| &*s == "q8");
-    let attrs = attrs(weights.len(), &arity, exprs, q8);
+    let activations = w.node(members[0]).attrs.str("activations").unwrap_or_else(|_| "f32".into());
+    let attrs = attrs(weights.len(), &arity, exprs, &activations);
     let inputs = [x].into_iter().chain(weights).chain(extras).map(Arg::Value).collect();
     let place = members[0];
     Some(Match { claims: members, place, nodes: vec![NewNode { op: "linear", attrs, inputs }], replaces })

@@ -34,6 +34,7 @@ pub fn golden(text: &str) -> Result<Golden, String> {
         match line.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["passes", "canonicalize"] => canonicalize_only = true,
             ["activations", "q8"] => options.activations = Activations::Q8,
+            ["activations", "q16"] => options.activations = Activations::Q16,
             ["precision", "f16"] => options.precision = Precision::new(Storage::F16),
             ["precision", "bf16"] => options.precision = Precision::new(Storage::BF16),
             ["keep", op] => options.precision = options.precision.with_op(op, Storage::F32),
