@@ -61,7 +61,7 @@ fn time(
     isa: Isa,
     dtype: DType,
     (m, n, k): (usize, usize, usize),
-    q8: bool,
+    bits: i64,
     total: usize,
 ) -> f64 {
     let bytes = packed_bytes(dtype, n, k).expect("whole blocks");
@@ -70,9 +70,9 @@ fn time(
     let mut x = buffer(m * k * 4);
     x.bytes_mut().copy_from_slice(bytemuck::cast_slice(&noise(m * k)));
     let y = buffer(m * n * 4);
-    let scratch_bytes = scratch_bytes(m, k, pool.threads(), q8);
+    let scratch_bytes = scratch_bytes(m, k, pool.threads(), bits);
     let scratch = buffer(scratch_bytes);
-    let params = [m, k, 1, 1, usize::from(q8), 1].map(|v| Param::Int(v as i64));
+    let params = [m, k, 1, 1, bits as usize, 1].map(|v| Param::Int(v as i64));
     let mut same = Expr::new(&[DType::F32]);
     same.output(0, DType::F32);
     let programs = [Program::new(&same, isa).expect("well formed")];
@@ -129,17 +129,19 @@ fn main() {
     let pool = Pool::new(threads).expect("threads");
     println!("{threads} threads, {isa:?}");
     for dtype in formats {
-        for q8 in if dtype.is_block() { vec![true, false] } else { vec![false] } {
+        for bits in if dtype.is_block() { vec![8, 16, 0] } else { vec![0] } {
             // The feed-forward shape of a small model, from memory and from cache; a long prompt.
             let k = if dtype.info().unit_elements == 256 { 512 } else { 576 };
             let shape = |m| (m, 1536, k);
             let gb = |t: f64| packed_bytes(dtype, 1536, k).unwrap_or(0) as f64 / t / 1e9;
-            let (far, near) =
-                (time(&pool, isa, dtype, shape(1), q8, 100 << 20), time(&pool, isa, dtype, shape(1), q8, 1));
-            let long = time(&pool, isa, dtype, shape(512), q8, 1);
+            let (far, near) = (
+                time(&pool, isa, dtype, shape(1), bits, 100 << 20),
+                time(&pool, isa, dtype, shape(1), bits, 1),
+            );
+            let long = time(&pool, isa, dtype, shape(512), bits, 1);
             println!(
                 "{dtype:5} {} M=1: {:6.1} GB/s from memory, {:6.1} GB/s from cache; M=512: {:6.0} GMAC/s",
-                if q8 { "q8 " } else { "f32" },
+                ["f32", "q8 ", "q16"][bits as usize / 8],
                 gb(far),
                 gb(near),
                 512.0 * 1536.0 * k as f64 / long / 1e9

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
+use frit_ir::DType;
 use frit_ir::dim::{Dim, Sym};
 use frit_ir::op::ParamValue;
 use frit_ir::schedule::{KernelStep, Operand as Place, Region, Schedule, SizeGuard, Step};
 use frit_ir::symbols::{DimGuard, Relation};
-use frit_ir::DType;
 
 use crate::args::Kernel;
 use crate::error::ExecError;
@@ -111,7 +111,9 @@ impl Tables {
             })
             .collect::<Result<_, _>>()?;
         let mut ports = |all: &[frit_ir::schedule::Port]| -> Vec<PortDims> {
-            all.iter().map(|p| PortDims { dims: dims.all(&p.ty.shape), bytes: dims.add(&p.ty.bytes()) }).collect()
+            all.iter()
+                .map(|p| PortDims { dims: dims.all(&p.ty.shape), bytes: dims.add(&p.ty.bytes()) })
+                .collect()
         };
         let (inputs, outputs) = (ports(&s.inputs), ports(&s.outputs));
         let bounds = s.symbols.bounds().iter().map(|(d, m)| (dims.add(d), *m)).collect();

@@ -3,8 +3,8 @@
 //! Inside a run nothing is allocated: sizes that changed since the last run are bound into tables made when the session
 //! was, then the threads of the pool walk the steps with a barrier between them.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use frit_ir::schedule::{Region, Schedule, Weight, WeightSource};
@@ -64,7 +64,8 @@ impl Executable {
             return Err(ExecError::Target(schedule.target));
         }
         let tables = Tables::new(&schedule, isa)?;
-        let weights = schedule.weights.iter().map(|w| load_weight(w, weights, &pool)).collect::<Result<_, _>>()?;
+        let weights =
+            schedule.weights.iter().map(|w| load_weight(w, weights, &pool)).collect::<Result<_, _>>()?;
         Ok(Arc::new(Executable { schedule, tables, weights, pool }))
     }
 
@@ -130,7 +131,13 @@ fn load_weight(
 }
 
 /// Brings a matrix `[…, N, K]` into panels, the threads of the pool sharing the work.
-fn pack_weight(w: &Weight, packing: &str, name: String, from: &[u8], pool: &Pool) -> Result<WeightBuffer, ExecError> {
+fn pack_weight(
+    w: &Weight,
+    packing: &str,
+    name: String,
+    from: &[u8],
+    pool: &Pool,
+) -> Result<WeightBuffer, ExecError> {
     let fail = |why: String| ExecError::Pack { name: name.clone(), packing: packing.into(), why };
     let dims: Option<Vec<usize>> = w.ty.shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
     let dims = dims.ok_or_else(|| fail("its extents are not constant".into()))?;

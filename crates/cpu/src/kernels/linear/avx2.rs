@@ -248,6 +248,20 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
+    unsafe fn rounded(v: Self::F, d: f32, most: f32) -> Self::F {
+        // The second operand of max and min is the one that is kept when there is a NaN.
+        // SAFETY: the caller's.
+        unsafe {
+            let (d, lo, hi) = (_mm256_set1_ps(d), _mm256_set1_ps(-most), _mm256_set1_ps(most));
+            let half = |v: __m256| {
+                let r =
+                    _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm256_div_ps(v, d));
+                _mm256_min_ps(hi, _mm256_max_ps(lo, r))
+            };
+            [half(v[0]), half(v[1])]
+        }
+    }
+    #[inline(always)]
     unsafe fn quantize(v: Self::F, d: f32, out: *mut i8) -> i32 {
         // SAFETY: the caller's.
         unsafe {

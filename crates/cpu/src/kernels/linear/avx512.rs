@@ -165,6 +165,16 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn rounded(v: __m512, d: f32, most: f32) -> __m512 {
+        // The second operand of max and min is the one that is kept when there is a NaN.
+        // SAFETY: the caller's.
+        unsafe {
+            let r = _mm512_div_ps(v, _mm512_set1_ps(d));
+            let r = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(r);
+            _mm512_min_ps(_mm512_set1_ps(most), _mm512_max_ps(_mm512_set1_ps(-most), r))
+        }
+    }
+    #[inline(always)]
     unsafe fn quantize(v: __m512, d: f32, out: *mut i8) -> i32 {
         // SAFETY: the caller's.
         unsafe {

@@ -6,7 +6,7 @@
 //! Weights stand in groups of equal N. The epilogue of a group takes its products (f32) in order, then its extra
 //! operands.
 //!
-//! With `q8` the activations are rounded to 8 bits per 32 (see [`quant`]); otherwise they stay f32 and weights are
+//! With `bits` 8 or 16 the activations are rounded per 32 (see [`quant`]); otherwise they stay f32 and weights are
 //! decoded to their exact values. Sums are f32, k ascending. The same bits come out for every instruction set, number of
 //! threads and number of rows.
 
@@ -36,11 +36,10 @@ use crate::isa::Isa;
 use crate::pack::{self, BLOCK_FORMATS, PANEL, panel_bytes};
 
 use quant::Quantized;
+pub(crate) use quant::largest_code;
 use rows::Rows;
 use table::{BlockOps, FloatOps, Ops, block_index, float_index};
-use tile::{
-    CORRECTIONS, Direct, DirectF, Expand, TileF, TileQ, XTile, correction, expanded_bytes, layout, plane,
-};
+use tile::{CORRECTIONS, Direct, DirectF, Expand, TileF, TileQ, correction, expanded_bytes, layout, plane};
 
 /// The parameters in order: rows of x, its columns, number of weights, number of groups, whether activations are rounded
 /// to 8 bits, and the number of weights of each group.
@@ -49,7 +48,7 @@ const PARAMS: &[ParamSpec] = &[
     int("k"),
     int("weights"),
     int("groups"),
-    int("q8"),
+    int("bits"),
     int("arity0"),
     int("arity1"),
     int("arity2"),
@@ -89,10 +88,10 @@ const fn guard(param: &'static str, cmp: Cmp, value: i64) -> Guard {
     Guard { param, cmp, value }
 }
 
-const fn guards(q8: i64) -> [Guard; 9] {
+const fn guards(bits: i64) -> [Guard; 9] {
     const MOST: i64 = MAX_ARITY as i64;
     [
-        guard("q8", Cmp::Eq, q8),
+        guard("bits", Cmp::Eq, bits),
         guard("arity0", Cmp::Le, MOST),
         guard("arity1", Cmp::Le, MOST),
         guard("arity2", Cmp::Le, MOST),
@@ -116,9 +115,26 @@ pub const ROWS: &[CpuRow] = &[
                 rest("extras", COMPUTE, LayoutClass::Strided),
             ],
             outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
-            guards: &guards(1),
+            guards: &guards(8),
             params: PARAMS,
             scratch: "threads*(172032 + k*8) + (m + 8)*k*2 + 256",
+            ..PLAIN
+        },
+        kernel: linear,
+    },
+    CpuRow {
+        row: KernelRow {
+            name: "linear.q16",
+            op: "linear",
+            inputs: &[
+                one("x", F32S, LayoutClass::Rows),
+                weights(&BLOCK_FORMATS),
+                rest("extras", COMPUTE, LayoutClass::Strided),
+            ],
+            outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
+            guards: &guards(16),
+            params: PARAMS,
+            scratch: "threads*(172032 + k*16) + (m + 8)*k*4 + 256",
             ..PLAIN
         },
         kernel: linear,
@@ -181,8 +197,10 @@ const _: () = assert!(EXPANDED >= 2 * expanded_bytes(Q_CHUNK) && EXPANDED >= 2 *
 const _: () = assert!(PRODUCT >= SPAN * PANEL * DIRECT_ROWS);
 
 /// Scratch bytes that [`linear`] needs: what the rows' formulas say.
-pub fn scratch_bytes(m: usize, k: usize, threads: usize, q8: bool) -> usize {
-    threads * THREAD_SCRATCH + if q8 { threads * k * 8 + (m + 8) * k * 2 } else { m * k * 4 } + 256
+pub fn scratch_bytes(m: usize, k: usize, threads: usize, bits: i64) -> usize {
+    let levels = bits as usize / 8;
+    let planes = levels * (threads * k * 8 + (m + 8) * k * 2);
+    threads * THREAD_SCRATCH + if levels > 0 { planes } else { m * k * 4 } + 256
 }
 
 /// The kernel for `isa` (or for the best set that the machine has, if it lacks that one).
@@ -268,7 +286,8 @@ struct Step<'a> {
     args: &'a Args<'a>,
     m: usize,
     k: usize,
-    q8: bool,
+    /// Whether activations are quantized.
+    quantized: bool,
     /// Quantized activations.
     q: Quantized,
     /// f32 activations and floats from row to row.
@@ -282,7 +301,7 @@ struct Step<'a> {
 impl Step<'_> {
     fn loops(&self, dtype: DType) -> Loops {
         match (block_index(dtype), float_index(dtype)) {
-            (Some(b), _) if self.q8 => Loops::Block(&self.ops.blocks[b]),
+            (Some(b), _) if self.quantized => Loops::Block(&self.ops.blocks[b]),
             (Some(b), _) => Loops::Float(&self.ops.floats[b]),
             (_, f) => Loops::Float(&self.ops.floats[8 + f.unwrap_or(0)]),
         }
@@ -300,25 +319,27 @@ unsafe fn run(ops: &'static Ops, args: &Args) {
     if m == 0 {
         return;
     }
+    let bits = args.params[4].int();
+    let levels = (bits as usize / 8).max(1);
     let team = args.team;
     let own = args.scratch.wrapping_add(team.thread * THREAD_SCRATCH);
     // Few rows are quantized by every thread for itself, which costs less than waiting for another.
     let mut planes = args.scratch.wrapping_add(team.threads * THREAD_SCRATCH);
     if m <= DIRECT_ROWS {
-        planes = planes.wrapping_add(team.thread * k * 8);
+        planes = planes.wrapping_add(team.thread * k * 8 * levels);
     }
     let tile = match m {
         1 | 2 => m,
         3 | 4 => 4,
         _ => ops.tile_rows,
     };
-    let q = Quantized { rows: m, k, tile, planes: [false; CORRECTIONS.len()], base: planes };
+    let q = Quantized { rows: m, k, tile, planes: [false; CORRECTIONS.len()], levels, base: planes };
     let mut step = Step {
         ops,
         args,
         m,
         k,
-        q8: args.params[4].int() != 0,
+        quantized: bits > 0,
         q,
         f: (std::ptr::null(), 0),
         expanded: own,
@@ -346,7 +367,7 @@ unsafe fn prepare(s: &mut Step) {
     // SAFETY: `x` has m rows of k elements; the planes and the copy lie in the scratch that the row declares, and
     // threads write rows of their own.
     unsafe {
-        if s.q8 {
+        if s.quantized {
             let alone = s.is_direct();
             let share = if alone { 0..s.q.padded() } else { team.range(s.q.padded(), 1) };
             for row in share {
@@ -411,14 +432,15 @@ unsafe fn direct(s: &Step, g: &Group, lo: usize, hi: usize) {
             unsafe {
                 match s.loops(w.dtype) {
                     Loops::Block(ops) => {
-                        let (kernel, x) = (ops.direct[s.q.tile.ilog2() as usize], s.q.tile(0));
-                        for p in 0..span {
+                        let kernel = ops.direct[s.q.tile.ilog2() as usize];
+                        for (p, level) in (0..span).flat_map(|p| (0..s.q.levels).map(move |l| (p, l))) {
                             kernel(&Direct {
                                 panel: panel.add(p * bytes),
                                 k: s.k,
-                                x,
+                                x: s.q.tile(0, level),
                                 c: c.add(p * PANEL),
                                 ldc: ld,
+                                first: level == 0,
                             });
                         }
                     }
@@ -481,12 +503,14 @@ impl Piece {
         let chunks = s.k.div_ceil(Q_CHUNK).max(1);
         let chunk = s.k.div_ceil(chunks).next_multiple_of(256);
         let stride = expanded_bytes(chunk.min(s.k));
-        let first: XTile = s.q.tile(self.row / tile);
+        let starts = || (0..s.k.max(1)).step_by(chunk.max(1));
         // SAFETY: as `blocked` says; a chunk of two panels fits.
         unsafe {
-            for from in (0..s.k.max(1)).step_by(chunk.max(1)) {
+            for (level, from) in (0..s.q.levels).flat_map(|l| starts().map(move |f| (l, f))) {
                 let count = (s.k - from).min(chunk);
-                for p in 0..self.panels {
+                // What the first level expanded serves the second too, if it was all of it.
+                let expand = level == 0 || chunks > 1;
+                for p in 0..if expand { self.panels } else { 0 } {
                     let panel = self.panel.add(p * self.bytes);
                     (ops.expand)(&Expand { panel, k: s.k, from, count, to: s.expanded.add(p * stride) });
                 }
@@ -495,12 +519,12 @@ impl Piece {
                     stride,
                     panels: self.panels,
                     count,
-                    x: first.advance(from * tile),
+                    x: s.q.tile(self.row / tile, level).advance(from * tile),
                     step: s.k * tile,
                     tiles: self.rows.div_ceil(tile),
                     c: self.c,
                     ldc: 2 * PANEL,
-                    first: from == 0,
+                    first: level == 0 && from == 0,
                 });
             }
         }

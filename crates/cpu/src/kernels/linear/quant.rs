@@ -1,7 +1,9 @@
-//! Activations quantized to 8 bits in blocks of 32 along k.
+//! Activations quantized to 8 or 16 bits in blocks of 32 along k.
 //!
-//! Scale d = amax / 127 in f32; integers q = x / d rounded half to even, within ±127 (0 where the quotient is NaN). A
-//! block that holds NaN or infinity has such a scale, so that the product does too.
+//! Scale d = amax / L in f32; integers q = x / d rounded half to even, within ±L (0 where the quotient is NaN). A
+//! block that holds NaN or infinity has such a scale, so that the product does too. With 8 bits L is 127. With 16 bits it
+//! is 254 · 127 + 127, and q = 254 · high + low is kept as two levels of 8 bits, `high` with scale 254 · d and `low` with d:
+//! the product is that of one level and then of the other.
 
 use super::float::load;
 use super::simd::Simd;
@@ -18,8 +20,27 @@ pub(crate) struct Quantized {
     pub tile: usize,
     /// Which planes of corrections are wanted.
     pub planes: [bool; CORRECTIONS.len()],
-    /// Start of the planes, which take 15/8 of a byte per element of whole tiles.
+    /// Levels of 8 bits, 1 or 2.
+    pub levels: usize,
+    /// Start of the planes, which take 15/8 of a byte per element of whole tiles and level.
     pub base: *mut u8,
+}
+
+/// The largest code of 8 bits.
+const MOST: f32 = 127.0;
+/// What a step of the higher level counts.
+const RADIX: f32 = 254.0;
+
+/// The largest code of `bits` bits (8 or 16).
+pub(crate) fn largest_code(bits: i64) -> f32 {
+    if bits == 16 { RADIX * MOST + MOST } else { MOST }
+}
+
+/// One row's block of 32 at one level.
+struct Codes {
+    q: [i8; 32],
+    d: f32,
+    sums: [i32; 2],
 }
 
 impl Quantized {
@@ -28,10 +49,11 @@ impl Quantized {
         self.rows.next_multiple_of(self.tile)
     }
 
-    /// The tile with number `t`.
-    pub fn tile(&self, t: usize) -> XTile {
+    /// The tile with number `t` at `level`, 0 being the highest.
+    pub fn tile(&self, t: usize, level: usize) -> XTile {
         let all = self.padded() * self.k;
-        let d = self.base.wrapping_add(all);
+        let base = self.base.wrapping_add(level * (all / 8 * 15));
+        let d = base.wrapping_add(all);
         let dsum = d.wrapping_add(all / 8);
         let mut at = dsum.wrapping_add(all / 8);
         let init = CORRECTIONS.map(|(_, group)| {
@@ -39,7 +61,7 @@ impl Quantized {
             at = at.wrapping_add(all / group * 4);
             p
         });
-        let x = XTile { q: self.base.cast(), d: d.cast(), dsum: dsum.cast(), init };
+        let x = XTile { q: base.cast(), d: d.cast(), dsum: dsum.cast(), init };
         // SAFETY: tile `t` lies inside the planes.
         unsafe { x.advance(t * self.tile * self.k) }
     }
@@ -49,36 +71,76 @@ impl Quantized {
 /// zeros.
 #[inline(always)]
 pub(super) unsafe fn quantize_row<S: Simd, const W: usize>(a: &Quantized, row: usize, from: *const u8) {
-    let (t, r) = (a.tile, row % a.tile);
-    let x = a.tile(row / t);
-    let mut q = [0i8; 32];
+    let (t, r) = (row / a.tile, row % a.tile);
+    let levels = [a.tile(t, 0), a.tile(t, a.levels - 1)];
     for b in 0..a.k / 32 {
+        let zero = || Codes { q: [0; 32], d: 0.0, sums: [0; 2] };
+        let mut codes = [zero(), zero()];
         // SAFETY: the caller's: `k` elements at `from`; the planes have room for every row of every tile.
         unsafe {
-            let (mut d, mut sums) = (0.0, [0, 0]);
             if !from.is_null() {
-                let v = [load::<S, W>(from, b * 32), load::<S, W>(from, b * 32 + 16)];
-                d = S::amax(v[0], v[1]) / 127.0;
-                sums = [S::quantize(v[0], d, q.as_mut_ptr()), S::quantize(v[1], d, q.as_mut_ptr().add(16))];
+                block::<S>(
+                    [load::<S, W>(from, b * 32), load::<S, W>(from, b * 32 + 16)],
+                    a.levels,
+                    &mut codes,
+                );
             }
-            let to = x.q.cast_mut().cast::<[i8; 4]>();
-            for j in 0..8 {
-                let four = [q[4 * j], q[4 * j + 1], q[4 * j + 2], q[4 * j + 3]];
-                to.add((b * 8 + j) * t + r).write_unaligned(four);
+            for (x, c) in levels.iter().zip(&codes).take(a.levels) {
+                put(a, x, b, r, c);
             }
-            x.d.cast_mut().add(b * t + r).write(d);
-            x.dsum.cast_mut().add(b * t + r).write(d * (sums[0] + sums[1]) as f32);
-            for (i, (fix, group)) in CORRECTIONS.into_iter().enumerate() {
-                if !a.planes[i] {
-                    continue;
-                }
-                let to = x.init[i].cast_mut();
-                if group == 32 {
-                    to.add(b * t + r).write(-fix * (sums[0] + sums[1]));
-                } else {
-                    to.add(2 * b * t + r).write(-fix * sums[0]);
-                    to.add((2 * b + 1) * t + r).write(-fix * sums[1]);
-                }
+        }
+    }
+}
+
+/// The codes of 32 elements.
+#[inline(always)]
+unsafe fn block<S: Simd>(v: [S::F; 2], levels: usize, codes: &mut [Codes; 2]) {
+    let [high, low] = codes;
+    // SAFETY: the caller's instruction set; the halves of `q` hold sixteen each.
+    unsafe {
+        let amax = S::amax(v[0], v[1]);
+        if levels == 1 {
+            high.d = amax / MOST;
+            for (i, v) in v.into_iter().enumerate() {
+                high.sums[i] = S::quantize(v, high.d, high.q.as_mut_ptr().add(16 * i));
+            }
+            return;
+        }
+        low.d = amax / largest_code(16);
+        high.d = RADIX * low.d;
+        for (i, v) in v.into_iter().enumerate() {
+            let (hq, lq) = (high.q.as_mut_ptr().add(16 * i), low.q.as_mut_ptr().add(16 * i));
+            let q = S::rounded(v, low.d, largest_code(16));
+            high.sums[i] = S::quantize(q, RADIX, hq);
+            low.sums[i] = S::quantize(S::fma(S::load_i8(hq), S::splat(-RADIX), q), 1.0, lq);
+        }
+    }
+}
+
+/// Stores block `b` of row `r` of a tile into the planes of one level.
+#[inline(always)]
+unsafe fn put(a: &Quantized, x: &XTile, b: usize, r: usize, c: &Codes) {
+    let t = a.tile;
+    let sum = c.sums[0] + c.sums[1];
+    // SAFETY: the caller's.
+    unsafe {
+        let to = x.q.cast_mut().cast::<[i8; 4]>();
+        for j in 0..8 {
+            let four = [c.q[4 * j], c.q[4 * j + 1], c.q[4 * j + 2], c.q[4 * j + 3]];
+            to.add((b * 8 + j) * t + r).write_unaligned(four);
+        }
+        x.d.cast_mut().add(b * t + r).write(c.d);
+        x.dsum.cast_mut().add(b * t + r).write(c.d * sum as f32);
+        for (i, (fix, group)) in CORRECTIONS.into_iter().enumerate() {
+            if !a.planes[i] {
+                continue;
+            }
+            let to = x.init[i].cast_mut();
+            if group == 32 {
+                to.add(b * t + r).write(-fix * sum);
+            } else {
+                to.add(2 * b * t + r).write(-fix * c.sums[0]);
+                to.add((2 * b + 1) * t + r).write(-fix * c.sums[1]);
             }
         }
     }

@@ -70,6 +70,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn neg_mul(a: Self::F, b: Self::F) -> Self::F;
     /// The largest absolute value of both; NaN if there is one.
     unsafe fn amax(a: Self::F, b: Self::F) -> f32;
+    /// round-half-even(v / d) limited to ±`most`; NaN stays.
+    unsafe fn rounded(v: Self::F, d: f32, most: f32) -> Self::F;
     /// round-half-even(v / d) limited to ±127 and NaN made 0, to 16 bytes at `out`; gives their sum.
     unsafe fn quantize(v: Self::F, d: f32, out: *mut i8) -> i32;
 }
@@ -217,6 +219,10 @@ impl Simd for Portable {
         // The bits of absolute values order as integers do, NaN above all.
         let top = |v: [f32; 16]| v.iter().fold(0u32, |m, x| m.max(x.to_bits() & 0x7fff_ffff));
         f32::from_bits(top(a).max(top(b)))
+    }
+    #[inline(always)]
+    unsafe fn rounded(v: [f32; 16], d: f32, most: f32) -> [f32; 16] {
+        lanes(|i| (v[i] / d).round_ties_even().clamp(-most, most))
     }
     #[inline(always)]
     unsafe fn quantize(v: [f32; 16], d: f32, out: *mut i8) -> i32 {

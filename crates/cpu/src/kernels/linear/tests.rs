@@ -91,18 +91,18 @@ impl Weight {
     }
 }
 
-/// What the activations become: each 32 rounded to 8 bits.
-fn rounded(x: &[f32]) -> Vec<f32> {
+/// What the activations become: each 32 rounded to 8 or 16 bits.
+fn rounded(x: &[f32], bits: i64) -> Vec<f32> {
     let mut out = vec![];
     for b in x.chunks(32) {
-        let d = b.iter().fold(0f32, |a, v| a.max(v.abs())) / 127.0;
+        let d = b.iter().fold(0f32, |a, v| a.max(v.abs())) / if bits == 16 { 32385.0 } else { 127.0 };
         out.extend(b.iter().map(|v| if d == 0.0 { 0.0 } else { (v / d).round_ties_even() * d }));
     }
     out
 }
 
-fn params(m: usize, k: usize, arity: &[usize], q8: bool) -> Vec<Param> {
-    let mut p = vec![m, k, arity.iter().sum(), arity.len(), usize::from(q8)];
+fn params(m: usize, k: usize, arity: &[usize], bits: i64) -> Vec<Param> {
+    let mut p = vec![m, k, arity.iter().sum(), arity.len(), bits as usize];
     p.extend((0..8).map(|i| arity.get(i).copied().unwrap_or(0)));
     p.into_iter().map(|v| Param::Int(v as i64)).collect()
 }
@@ -144,13 +144,13 @@ fn call(
 }
 
 /// `linear` of one weight; the result with guards of one element behind each row checked.
-fn product(set: usize, pool: &Pool, x: &[f32], m: usize, w: &Weight, n: usize, q8: bool) -> Vec<f32> {
+fn product(set: usize, pool: &Pool, x: &[f32], m: usize, w: &Weight, n: usize, bits: i64) -> Vec<f32> {
     let (_lines, ow) = w.packed(n);
     let mut y = vec![GUARD; (m + 1) * (n + 1)];
     let ox = operand(x.as_ptr().cast(), DType::F32, &[m, w.k], &[w.k, 1]);
     let oy = operand(y.as_mut_ptr().cast(), DType::F32, &[m, n], &[n + 1, 1]);
-    let scratch = scratch_bytes(m, w.k, pool.threads(), q8);
-    call(ENTRIES[set], &[ox, ow, oy], &params(m, w.k, &[1], q8), &[identity(isa_of(set))], scratch, pool);
+    let scratch = scratch_bytes(m, w.k, pool.threads(), bits);
+    call(ENTRIES[set], &[ox, ow, oy], &params(m, w.k, &[1], bits), &[identity(isa_of(set))], scratch, pool);
     assert!(y[m * (n + 1)..].iter().all(|v| *v == GUARD));
     y[..m * (n + 1)]
         .chunks(n + 1)
@@ -186,28 +186,28 @@ fn deviation(y: &[f32], x: &[f32], w: &[f32], m: usize, n: usize, k: usize) -> f
 const M: [usize; 10] = [1, 2, 3, 5, 7, 8, 13, 16, 17, 33];
 const N: [usize; 8] = [1, 15, 16, 17, 32, 96, 127, 129];
 
-fn sweep(dtype: DType, k: usize, q8: bool, ms: &[usize], ns: &[usize]) {
+fn sweep(dtype: DType, k: usize, bits: i64, ms: &[usize], ns: &[usize]) {
     let (top_m, top_n) = (33, 129);
     let w = Weight::new(dtype, top_n, k, 5);
     let mut x = noise(top_m * k, 6);
     x[..k.min(32)].fill(0.0);
     let pools: Vec<Pool> = (1..=3).map(|t| Pool::new(t).unwrap()).collect();
-    let base = product(best(), &pools[0], &x, top_m, &w, top_n, q8);
-    let want = if q8 { rounded(&x) } else { x.clone() };
+    let base = product(best(), &pools[0], &x, top_m, &w, top_n, bits);
+    let want = if bits > 0 { rounded(&x, bits) } else { x.clone() };
     let worst = deviation(&base, &want, &w.values, top_m, top_n, k);
-    assert!(worst < 3e-7 * (k as f64 / 32.0).sqrt().max(2.0), "{dtype} q8={q8} k={k}: {worst:e}");
+    assert!(worst < 3e-7 * (k as f64 / 32.0).sqrt().max(2.0), "{dtype} bits={bits} k={k}: {worst:e}");
     let mut turn = 0;
     for set in available() {
         for &m in ms {
             for &n in ns {
                 turn += 1;
                 let pool = &pools[turn % 3];
-                let y = product(set, pool, &x, m, &w, n, q8);
+                let y = product(set, pool, &x, m, &w, n, bits);
                 for (i, row) in y.chunks(n).enumerate() {
                     let same = row.iter().zip(&base[i * top_n..]).all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(
                         same,
-                        "{dtype} q8={q8} {m}×{n}×{k} set {set} {} threads, row {i}",
+                        "{dtype} bits={bits} {m}×{n}×{k} set {set} {} threads, row {i}",
                         pool.threads()
                     );
                 }
@@ -222,11 +222,11 @@ fn unit(dtype: DType) -> usize {
 
 #[test]
 fn block_formats_with_rounded_activations() {
-    for dtype in BLOCK_FORMATS {
-        sweep(dtype, unit(dtype), true, &M, &N);
-        sweep(dtype, 3 * unit(dtype), true, &[1, 4, 6, 33], &[16, 129]);
+    for (dtype, bits) in BLOCK_FORMATS.into_iter().flat_map(|d| [(d, 8), (d, 16)]) {
+        sweep(dtype, unit(dtype), bits, &M, &N);
+        sweep(dtype, 3 * unit(dtype), bits, &[1, 4, 6, 33], &[16, 129]);
         // Past one chunk of expanded columns.
-        sweep(dtype, 1024, true, &[1, 2, 13], &[33]);
+        sweep(dtype, 1024, bits, &[1, 2, 13], &[33]);
     }
 }
 
@@ -234,8 +234,8 @@ fn block_formats_with_rounded_activations() {
 fn every_format_with_float_activations() {
     for dtype in PACKED.iter().copied() {
         let unit = unit(dtype);
-        sweep(dtype, if unit == 1 { 37 } else { unit }, false, &M, &N);
-        sweep(dtype, if unit == 1 { 300 } else { 2 * unit.max(192) }, false, &[1, 6, 13], &[1, 65]);
+        sweep(dtype, if unit == 1 { 37 } else { unit }, 0, &M, &N);
+        sweep(dtype, if unit == 1 { 300 } else { 2 * unit.max(192) }, 0, &[1, 6, 13], &[1, 65]);
     }
 }
 
@@ -243,12 +243,12 @@ fn every_format_with_float_activations() {
 fn long_inputs_split_into_blocks_of_rows() {
     let k = 64;
     let pool = Pool::new(2).unwrap();
-    for (dtype, q8) in [(DType::Q4_1, true), (DType::Q8_0, false), (DType::F16, false)] {
+    for (dtype, bits) in [(DType::Q4_1, 8), (DType::Q4_1, 16), (DType::Q8_0, 0), (DType::F16, 0)] {
         let w = Weight::new(dtype, 49, k, 1);
         for m in [131, 132, 133, 265] {
             let x = noise(m * k, 2);
-            let y = product(best(), &pool, &x, m, &w, 49, q8);
-            let want = if q8 { rounded(&x) } else { x.clone() };
+            let y = product(best(), &pool, &x, m, &w, 49, bits);
+            let want = if bits > 0 { rounded(&x, bits) } else { x.clone() };
             assert!(deviation(&y, &want, &w.values, m, 49, k) < 1e-6, "{dtype} {m}");
         }
     }
@@ -290,9 +290,9 @@ fn groups_formats_and_epilogues_share_a_step() {
             operands.push(dense(c.as_mut_ptr().cast(), DType::F32, 17));
             operands.push(dense(d.as_mut_ptr().cast(), DType::F16, 17));
             let pool = Pool::new(2).unwrap();
-            let bytes = scratch_bytes(m, k, 2, true);
-            call(ENTRIES[set], &operands, &params(m, k, &[1, 2, 1], true), &programs, bytes, &pool);
-            let one = |i: usize| product(set, &pool, &x, m, &weights[i], ns[i], true);
+            let bytes = scratch_bytes(m, k, 2, 16);
+            call(ENTRIES[set], &operands, &params(m, k, &[1, 2, 1], 16), &programs, bytes, &pool);
+            let one = |i: usize| product(set, &pool, &x, m, &weights[i], ns[i], 16);
             assert_eq!(a, one(0));
             for (v, (g, u)) in b.iter().zip(one(1).iter().zip(one(2))) {
                 let want = g / (1.0 + (-g).exp()) * u;
@@ -312,7 +312,7 @@ fn groups_formats_and_epilogues_share_a_step() {
 fn activations_may_be_strided_and_of_any_float_type() {
     let (m, k, n) = (6, 64, 20);
     let pool = Pool::new(2).unwrap();
-    for (wt, q8) in [(DType::Q4_0, true), (DType::Q4_0, false), (DType::F32, false)] {
+    for (wt, bits) in [(DType::Q4_0, 8), (DType::Q4_0, 16), (DType::Q4_0, 0), (DType::F32, 0)] {
         let w = Weight::new(wt, n, k, 3);
         let (_lines, ow) = w.packed(n);
         for xt in [DType::F32, DType::F16, DType::BF16] {
@@ -326,16 +326,16 @@ fn activations_may_be_strided_and_of_any_float_type() {
             let ox = operand(at, xt, &[2, 3, k], &[320, 80, 1]);
             let oy = operand(y.as_mut_ptr().cast(), DType::F32, &[2, 3, n], &[3 * n, n, 1]);
             let set = best();
-            let bytes = scratch_bytes(m, k, 2, q8);
+            let bytes = scratch_bytes(m, k, 2, bits);
             call(
                 ENTRIES[set],
                 &[ox, ow, oy],
-                &params(m, k, &[1], q8),
+                &params(m, k, &[1], bits),
                 &[identity(isa_of(set))],
                 bytes,
                 &pool,
             );
-            assert_eq!(y, product(set, &pool, &dense, m, &w, n, q8), "{wt} {xt} {q8}");
+            assert_eq!(y, product(set, &pool, &dense, m, &w, n, bits), "{wt} {xt} {bits}");
         }
     }
 }
@@ -349,7 +349,7 @@ fn activations_with_nan_and_infinity_reach_the_result() {
         let mut x = noise(2 * k, 3);
         x[40] = bad;
         for set in available() {
-            let y = product(set, &pool, &x, 2, &w, n, true);
+            let y = product(set, &pool, &x, 2, &w, n, 16);
             assert!(y[..n].iter().all(|v| !v.is_finite()), "{bad} set {set} {y:?}");
             assert!(y[n..].iter().all(|v| v.is_finite()));
         }
@@ -362,7 +362,7 @@ fn matmul_is_linear_bit_by_bit() {
     for (m, n, k) in [(1, 1, 1), (3, 33, 37), (13, 50, 300), (64, 64, 256), (131, 16, 20)] {
         let (x, w) = (noise(m * k, 1), Weight::new(DType::F32, n, k, 2));
         for set in available() {
-            let want = product(set, &pool, &x, m, &w, n, false);
+            let want = product(set, &pool, &x, m, &w, n, 0);
             let transposed: Vec<f32> = (0..k * n).map(|i| w.values[i % n * k + i / n]).collect();
             for (b, strides) in [(&w.values, [1, k]), (&transposed, [n, 1])] {
                 let mut y = vec![GUARD; m * n + 1];
@@ -444,6 +444,10 @@ fn gather_decodes_rows() {
     }
 }
 
+fn bits(row: &str) -> i64 {
+    row.strip_prefix("linear.q").map_or(0, |b| b.parse().unwrap())
+}
+
 #[test]
 fn scratch_formulas_agree() {
     for r in ROWS.iter().filter(|r| !r.row.scratch.is_empty()) {
@@ -454,7 +458,7 @@ fn scratch_formulas_agree() {
             _ => 96,
         };
         let terms = formula.to_string();
-        let expect = scratch_bytes(70, 96, 3, r.row.name == "linear.q8");
+        let expect = scratch_bytes(70, 96, 3, bits(r.row.name));
         assert_eq!(eval(&terms, &value), expect as i64, "{terms}");
     }
 }

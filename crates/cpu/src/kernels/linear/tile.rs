@@ -79,6 +79,8 @@ pub(crate) struct Direct {
     pub c: *mut f32,
     /// Floats from row to row of the results.
     pub ldc: usize,
+    /// Whether results start at zero; else they go on from what `c` holds.
+    pub first: bool,
 }
 
 /// What is brought from a packed panel into a form quick to read again and again.
@@ -234,6 +236,11 @@ pub(super) unsafe fn direct<S: Simd, const D: usize, const R: usize>(a: &Direct)
     // SAFETY: the caller's: a whole panel of `k` columns and `R` rows of activations.
     unsafe {
         let mut acc = [S::splat(0.0); R];
+        if !a.first {
+            for (r, acc) in acc.iter_mut().enumerate() {
+                *acc = S::load_f32(a.c.add(r * a.ldc));
+            }
+        }
         let mut x = a.x;
         let mut p = a.panel;
         let mut s = a.panel.add(l.scales_at(a.k));
