@@ -39,7 +39,9 @@ use quant::Quantized;
 pub(crate) use quant::largest_code;
 use rows::Rows;
 use table::{BlockOps, FloatOps, Ops, block_index, float_index};
-use tile::{CORRECTIONS, Direct, DirectF, Expand, TileF, TileQ, correction, expanded_bytes, layout, plane};
+use tile::{
+    CORRECTIONS, Direct, DirectF, Expand, TileF, TileQ, XTile, correction, expanded_bytes, layout, plane,
+};
 
 /// The parameters in order: rows of x, its columns, number of weights, number of groups, whether activations are rounded
 /// to 8 bits, and the number of weights of each group.
@@ -325,7 +327,7 @@ unsafe fn run(ops: &'static Ops, args: &Args) {
     let own = args.scratch.wrapping_add(team.thread * THREAD_SCRATCH);
     // Few rows are quantized by every thread for itself, which costs less than waiting for another.
     let mut planes = args.scratch.wrapping_add(team.threads * THREAD_SCRATCH);
-    if m <= DIRECT_ROWS {
+    if m <= DIRECT_ROWS && bits > 0 {
         planes = planes.wrapping_add(team.thread * k * 8 * levels);
     }
     let tile = match m {
@@ -433,14 +435,14 @@ unsafe fn direct(s: &Step, g: &Group, lo: usize, hi: usize) {
                 match s.loops(w.dtype) {
                     Loops::Block(ops) => {
                         let kernel = ops.direct[s.q.tile.ilog2() as usize];
-                        for (p, level) in (0..span).flat_map(|p| (0..s.q.levels).map(move |l| (p, l))) {
+                        let x = s.q.tile(0);
+                        for p in 0..span {
                             kernel(&Direct {
                                 panel: panel.add(p * bytes),
                                 k: s.k,
-                                x: s.q.tile(0, level),
+                                x,
                                 c: c.add(p * PANEL),
                                 ldc: ld,
-                                first: level == 0,
                             });
                         }
                     }
@@ -503,14 +505,12 @@ impl Piece {
         let chunks = s.k.div_ceil(Q_CHUNK).max(1);
         let chunk = s.k.div_ceil(chunks).next_multiple_of(256);
         let stride = expanded_bytes(chunk.min(s.k));
-        let starts = || (0..s.k.max(1)).step_by(chunk.max(1));
+        let first: XTile = s.q.tile(self.row / tile);
         // SAFETY: as `blocked` says; a chunk of two panels fits.
         unsafe {
-            for (level, from) in (0..s.q.levels).flat_map(|l| starts().map(move |f| (l, f))) {
+            for from in (0..s.k.max(1)).step_by(chunk.max(1)) {
                 let count = (s.k - from).min(chunk);
-                // What the first level expanded serves the second too, if it was all of it.
-                let expand = level == 0 || chunks > 1;
-                for p in 0..if expand { self.panels } else { 0 } {
+                for p in 0..self.panels {
                     let panel = self.panel.add(p * self.bytes);
                     (ops.expand)(&Expand { panel, k: s.k, from, count, to: s.expanded.add(p * stride) });
                 }
@@ -519,12 +519,12 @@ impl Piece {
                     stride,
                     panels: self.panels,
                     count,
-                    x: s.q.tile(self.row / tile, level).advance(from * tile),
+                    x: first.advance(from * tile),
                     step: s.k * tile,
                     tiles: self.rows.div_ceil(tile),
                     c: self.c,
                     ldc: 2 * PANEL,
-                    first: level == 0 && from == 0,
+                    first: from == 0,
                 });
             }
         }
