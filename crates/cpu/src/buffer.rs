@@ -16,6 +16,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 /// Blocks from this size on ask for huge pages: fewer page walks when weights stream through.
+#[cfg(target_os = "linux")]
 const HUGE: usize = 4 << 20;
 
 impl Buffer {

@@ -5,7 +5,7 @@ use frit_ir::expr::compute_type;
 use frit_ir::{DType, ScalarOp};
 use half::{bf16, f16};
 
-use super::io::{self, LoadFn, Rect, StoreFn};
+use super::io::{self, LoadFn, StoreFn};
 use super::{TILE, float_like};
 use crate::isa::Isa;
 use crate::kernels::lanes::{self, Lanes, Portable};
@@ -64,7 +64,8 @@ impl Functions {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{DType, Functions, Rect, Spec, cast, float, io, wide};
+    use super::io::Rect;
+    use super::{DType, Functions, Spec, cast, float, io, wide};
     use crate::kernels::lanes::{Avx2, Avx512};
 
     /// The functions of an instruction set, each compiled with its features.
