@@ -18,8 +18,9 @@ pub(crate) const LANES: usize = 16;
 pub(crate) trait Lanes: Copy + 'static {
     /// 16 × f32.
     type F: Copy;
-    /// Whether register tiles of 4 × 64 fit the register file (else 4 × 16).
-    const WIDE: bool;
+    /// How many vectors the register file holds, about: what register tiles may count on. 0 where fused multiply-adds are
+    /// calls, so that larger tiles would only be more code.
+    const REGISTERS: usize;
 
     /// All lanes `v`.
     unsafe fn splat(v: f32) -> Self::F;
@@ -78,10 +79,17 @@ fn sum_of(x: [f32; LANES]) -> f32 {
 
 /// A float type of memory.
 pub(crate) trait Element: Copy + 'static {
+    /// Its name.
+    const DTYPE: DType;
+
     /// Its value.
     fn get(self) -> f32;
     /// The nearest value of the type, halves to even.
     fn of(v: f32) -> Self;
+    /// As [`Floats`].
+    fn floats(p: *const Self) -> Floats {
+        Floats { ptr: p.cast_mut().cast(), dtype: Self::DTYPE }
+    }
     /// Sixteen values.
     ///
     /// # Safety
@@ -95,6 +103,8 @@ pub(crate) trait Element: Copy + 'static {
 }
 
 impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+
     #[inline(always)]
     fn get(self) -> f32 {
         self
@@ -116,6 +126,8 @@ impl Element for f32 {
 }
 
 impl Element for f16 {
+    const DTYPE: DType = DType::F16;
+
     #[inline(always)]
     fn get(self) -> f32 {
         self.to_f32()
@@ -137,6 +149,8 @@ impl Element for f16 {
 }
 
 impl Element for bf16 {
+    const DTYPE: DType = DType::BF16;
+
     #[inline(always)]
     fn get(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
@@ -202,21 +216,6 @@ pub(crate) unsafe fn narrow<L: Lanes, E: Element>(src: *const f32, dst: *mut E, 
     }
 }
 
-/// `n ≤ 16` elements at `p`, the other lanes zero.
-///
-/// # Safety
-/// As [`Lanes`].
-#[inline(always)]
-pub(crate) unsafe fn load_part<L: Lanes, E: Element>(p: *const E, n: usize) -> L::F {
-    let mut a = [0.0; LANES];
-    for (i, a) in a.iter_mut().enumerate().take(n) {
-        // SAFETY: `i < n`.
-        *a = unsafe { *p.add(i) }.get();
-    }
-    // SAFETY: the array holds sixteen.
-    unsafe { L::load(a.as_ptr()) }
-}
-
 /// Elements in memory of a float type (f32, f16 or bf16) known at run time.
 ///
 /// # Safety
@@ -267,11 +266,7 @@ impl Floats {
         // SAFETY: the caller's.
         unsafe {
             if n < LANES {
-                let mut a = [0.0; LANES];
-                for (k, a) in a.iter_mut().enumerate().take(n) {
-                    *a = self.get(i + k);
-                }
-                return L::load(a.as_ptr());
+                return L::load(self.load_part(i, n).as_ptr());
             }
             match self.dtype {
                 DType::F16 => f16::load::<L>(self.ptr.cast::<f16>().add(i)),
@@ -287,16 +282,32 @@ impl Floats {
         // SAFETY: the caller's.
         unsafe {
             if n < LANES {
-                for (k, v) in array::<L>(v).into_iter().enumerate().take(n) {
-                    self.put(i + k, v);
-                }
-                return;
+                return self.store_part(i, n, &array::<L>(v));
             }
             match self.dtype {
                 DType::F16 => f16::store::<L>(self.ptr.cast::<f16>().add(i), v),
                 DType::BF16 => bf16::store::<L>(self.ptr.cast::<bf16>().add(i), v),
                 _ => L::store(self.ptr.cast::<f32>().add(i), v),
             }
+        }
+    }
+
+    /// The end of a row, out of line: it stands in every loop.
+    #[inline(never)]
+    unsafe fn load_part(self, i: usize, n: usize) -> [f32; LANES] {
+        let mut a = [0.0; LANES];
+        for (k, a) in a.iter_mut().enumerate().take(n) {
+            // SAFETY: the caller's.
+            *a = unsafe { self.get(i + k) };
+        }
+        a
+    }
+
+    #[inline(never)]
+    unsafe fn store_part(self, i: usize, n: usize, v: &[f32; LANES]) {
+        for (k, v) in v.iter().enumerate().take(n) {
+            // SAFETY: the caller's.
+            unsafe { self.put(i + k, *v) };
         }
     }
 }
@@ -307,13 +318,13 @@ pub(crate) fn steps(n: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..n).step_by(LANES).map(move |i| (i, LANES.min(n - i)))
 }
 
-/// Plain Rust.
+/// Plain Rust. On x86-64 without FMA the longer operations are sixteen calls each, and stay out of line.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 
 impl Lanes for Portable {
     type F = [f32; LANES];
-    const WIDE: bool = false;
+    const REGISTERS: usize = if cfg!(target_arch = "aarch64") { 8 } else { 0 };
 
     #[inline(always)]
     unsafe fn splat(v: f32) -> [f32; LANES] {
@@ -324,7 +335,8 @@ impl Lanes for Portable {
         // SAFETY: the caller's.
         unsafe { p.cast::<[f32; LANES]>().read_unaligned() }
     }
-    #[inline(always)]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
     unsafe fn load_f16(p: *const u16) -> [f32; LANES] {
         // SAFETY: the caller's.
         unsafe { p.cast::<[u16; LANES]>().read_unaligned() }.map(|b| f16::from_bits(b).to_f32())
@@ -339,7 +351,8 @@ impl Lanes for Portable {
         // SAFETY: the caller's.
         unsafe { p.cast::<[f32; LANES]>().write_unaligned(v) }
     }
-    #[inline(always)]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
     unsafe fn store_f16(p: *mut u16, v: [f32; LANES]) {
         // SAFETY: the caller's.
         unsafe { p.cast::<[u16; LANES]>().write_unaligned(v.map(|v| f16::from_f32(v).to_bits())) }
@@ -356,15 +369,18 @@ impl Lanes for Portable {
     unsafe fn max(a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
-    #[inline(always)]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
     unsafe fn fma(a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
-    #[inline(always)]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
     unsafe fn sum4(v: [[f32; LANES]; 4]) -> [f32; 4] {
         v.map(sum_of)
     }
-    #[inline(always)]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
     unsafe fn turn4([a, b, c, d]: [[f32; LANES]; 4], p: *mut f32, stride: usize) {
         for (i, (((a, b), c), d)) in a.into_iter().zip(b).zip(c).zip(d).enumerate() {
             // SAFETY: the caller's.
@@ -390,7 +406,7 @@ mod x86 {
     #[allow(clippy::undocumented_unsafe_blocks)]
     impl Lanes for Avx2 {
         type F = [__m256; 2];
-        const WIDE: bool = false;
+        const REGISTERS: usize = 8;
 
         #[inline(always)]
         unsafe fn splat(v: f32) -> [__m256; 2] {
@@ -502,7 +518,7 @@ mod x86 {
     #[allow(clippy::undocumented_unsafe_blocks)]
     impl Lanes for Avx512 {
         type F = __m512;
-        const WIDE: bool = true;
+        const REGISTERS: usize = 32;
 
         #[inline(always)]
         unsafe fn splat(v: f32) -> __m512 {

@@ -201,21 +201,18 @@ unsafe fn run<L: Lanes, E: Element>(args: &Args, call: &Call) {
     let scratch = Scratch::of(args.scratch.cast(), team.thread, call.d);
     let states = args.scratch.cast::<f32>().wrapping_add(team.threads * Scratch::floats(call.d));
     let state = |n: usize| State::of(states, n, call.dv);
+    let whole = call.chunks == 1;
     // SAFETY: the caller's; a state belongs to one thread until the barrier, and results to the thread that finishes them.
     unsafe {
-        if call.chunks == 1 {
-            for n in (team.thread..units).step_by(team.threads) {
-                let (u, s) = (call.unit(n), state(team.thread));
-                unit::attend::<L, E>(call, &u, 0, &scratch, &s);
-                for r in 0..u.rows() {
-                    unit::finish::<L>(call, &u, r, &s, 1);
-                }
-            }
-            return;
-        }
         for n in (team.thread..units * call.chunks).step_by(team.threads) {
-            let u = call.unit(n / call.chunks);
-            unit::attend::<L, E>(call, &u, n % call.chunks, &scratch, &state(n));
+            let (u, s) = (call.unit(n / call.chunks), state(if whole { team.thread } else { n }));
+            unit::attend::<L, E>(call, &u, n % call.chunks, &scratch, &s);
+            for r in 0..if whole { u.rows() } else { 0 } {
+                unit::finish::<L>(call, &u, r, &s, 1);
+            }
+        }
+        if whole {
+            return;
         }
         team.barrier();
         let mut row = 0;

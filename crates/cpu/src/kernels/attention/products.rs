@@ -1,7 +1,7 @@
 //! The two products of attention over a tile: scores = q·kᵀ and out += p·v.
 
 use super::TILE;
-use crate::kernels::lanes::{Element, LANES, Lanes, load_part, sum};
+use crate::kernels::lanes::{Element, LANES, Lanes, sum};
 
 /// Rows up to which scores are dot products; with more, keys are transposed first.
 const DOT_ROWS: usize = 8;
@@ -35,7 +35,7 @@ pub(super) unsafe fn scores<L: Lanes, E: Element>(
         }
         let mut r = 0;
         while r < rows {
-            let left = if L::WIDE { rows - r } else { 1 };
+            let left = if L::REGISTERS > 24 { rows - r } else { 1 };
             let (q, out) = (q.add(r * stride), out.add(r * TILE));
             match left {
                 1 => dots::<L, E, 1>(q, stride, d, k, k_stride, n, out),
@@ -52,7 +52,7 @@ pub(super) unsafe fn scores<L: Lanes, E: Element>(
 #[inline(always)]
 unsafe fn load<L: Lanes, E: Element>(p: *const E, n: usize) -> L::F {
     // SAFETY: the caller's.
-    unsafe { if n < LANES { load_part::<L, E>(p, n) } else { E::load::<L>(p) } }
+    unsafe { if n < LANES { E::floats(p).load::<L>(0, n) } else { E::load::<L>(p) } }
 }
 
 /// One step of [`dots`]: `n ≤ 16` elements of `R` rows and `K` keys.
@@ -198,22 +198,21 @@ unsafe fn product<L: Lanes, E: Element, const ADD: bool>(
     unsafe {
         let mut col = 0;
         while col < n {
-            let wide = L::WIDE && col + 4 * LANES <= n;
+            let wide = L::REGISTERS > 24 && col + 4 * LANES <= n;
             let (b, c) = (b.add(col), c.add(col));
             let mut row = 0;
             while row < m {
                 let (a, c) = (a.add(row * a_stride), c.add(row * c_stride));
-                match (m - row, wide) {
+                let left = (m - row).min(if L::REGISTERS > 0 { 4 } else { 1 });
+                match (left, wide) {
                     (1, true) => block::<L, E, ADD, 1, 4>(k, a, a_stride, b, b_stride, c, c_stride),
                     (2, true) => block::<L, E, ADD, 2, 4>(k, a, a_stride, b, b_stride, c, c_stride),
                     (3, true) => block::<L, E, ADD, 3, 4>(k, a, a_stride, b, b_stride, c, c_stride),
                     (_, true) => block::<L, E, ADD, 4, 4>(k, a, a_stride, b, b_stride, c, c_stride),
-                    (1, false) => block::<L, E, ADD, 1, 1>(k, a, a_stride, b, b_stride, c, c_stride),
-                    (2, false) => block::<L, E, ADD, 2, 1>(k, a, a_stride, b, b_stride, c, c_stride),
-                    (3, false) => block::<L, E, ADD, 3, 1>(k, a, a_stride, b, b_stride, c, c_stride),
-                    (_, false) => block::<L, E, ADD, 4, 1>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (4, false) => block::<L, E, ADD, 4, 1>(k, a, a_stride, b, b_stride, c, c_stride),
+                    (_, false) => block::<L, E, ADD, 1, 1>(k, a, a_stride, b, b_stride, c, c_stride),
                 }
-                row += 4;
+                row += if wide || left == 4 { left } else { 1 };
             }
             col += if wide { 4 * LANES } else { LANES };
         }
