@@ -301,7 +301,7 @@ unsafe fn turn(from: *const f32, columns: usize, count: usize, to: *mut f32) {
                 });
                 for j in 0..4 {
                     let line = to.add((k + j) * PANEL + c).cast::<[f32; 4]>();
-                    line.write_unaligned([v[0][j], v[1][j], v[2][j], v[3][j]]);
+                    line.write_unaligned(v.map(|row| row[j]));
                 }
             }
         }

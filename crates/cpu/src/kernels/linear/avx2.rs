@@ -153,6 +153,14 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         unsafe { [_mm256_add_epi32(a[0], b[0]), _mm256_add_epi32(a[1], b[1])] }
     }
     #[inline(always)]
+    unsafe fn mul_i(a: Self::I, by: i32) -> Self::I {
+        // SAFETY: the caller's.
+        unsafe {
+            let by = _mm256_set1_epi32(by);
+            [_mm256_mullo_epi32(a[0], by), _mm256_mullo_epi32(a[1], by)]
+        }
+    }
+    #[inline(always)]
     unsafe fn to_f(v: Self::I) -> Self::F {
         // SAFETY: the caller's.
         unsafe { [_mm256_cvtepi32_ps(v[0]), _mm256_cvtepi32_ps(v[1])] }

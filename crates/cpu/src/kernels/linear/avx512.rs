@@ -91,6 +91,14 @@ impl Simd for Avx512 {
         unsafe { _mm512_add_epi32(a, b) }
     }
     #[inline(always)]
+    unsafe fn mul_i(a: __m512i, by: i32) -> __m512i {
+        // SAFETY: the caller's.
+        unsafe {
+            let by = _mm512_set1_epi32(by);
+            _mm512_mullo_epi32(a, by)
+        }
+    }
+    #[inline(always)]
     unsafe fn to_f(v: __m512i) -> __m512 {
         // SAFETY: the caller's.
         unsafe { _mm512_cvtepi32_ps(v) }

@@ -2,12 +2,11 @@
 //!
 //! Scale d = amax / L in f32; integers q = x / d rounded half to even, within ±L (0 where the quotient is NaN). A
 //! block that holds NaN or infinity has such a scale, so that the product does too. With 8 bits L is 127. With 16 bits it
-//! is 254 · 127 + 127, and q = 254 · high + low is kept as two levels of 8 bits, `high` with scale 254 · d and `low` with d:
-//! the product is that of one level and then of the other.
+//! is 254 · 127 + 127, and q = 254 · high + low is kept as two levels of 8 bits.
 
 use super::float::load;
 use super::simd::Simd;
-use super::tile::{CORRECTIONS, XTile};
+use super::tile::{CORRECTIONS, RADIX, XTile};
 
 /// The planes that hold a step's quantized activations, laid out for tiles of `tile` rows.
 #[derive(Clone, Copy)]
@@ -28,18 +27,15 @@ pub(crate) struct Quantized {
 
 /// The largest code of 8 bits.
 const MOST: f32 = 127.0;
-/// What a step of the higher level counts.
-const RADIX: f32 = 254.0;
-
 /// The largest code of `bits` bits (8 or 16).
 pub(crate) fn largest_code(bits: i64) -> f32 {
-    if bits == 16 { RADIX * MOST + MOST } else { MOST }
+    if bits == 16 { RADIX as f32 * MOST + MOST } else { MOST }
 }
 
-/// One row's block of 32 at one level.
+/// A block of 32 at one level: the codes and the sum of each half.
+#[derive(Clone, Copy)]
 struct Codes {
     q: [i8; 32],
-    d: f32,
     sums: [i32; 2],
 }
 
@@ -49,19 +45,18 @@ impl Quantized {
         self.rows.next_multiple_of(self.tile)
     }
 
-    /// The tile with number `t` at `level`, 0 being the highest.
-    pub fn tile(&self, t: usize, level: usize) -> XTile {
+    /// The tile with number `t`.
+    pub fn tile(&self, t: usize) -> XTile {
         let all = self.padded() * self.k;
-        let base = self.base.wrapping_add(level * (all / 8 * 15));
-        let d = base.wrapping_add(all);
+        let d = self.base.wrapping_add(all * self.levels);
         let dsum = d.wrapping_add(all / 8);
         let mut at = dsum.wrapping_add(all / 8);
         let init = CORRECTIONS.map(|(_, group)| {
             let p = at.cast::<i32>().cast_const();
-            at = at.wrapping_add(all / group * 4);
+            at = at.wrapping_add(all / group * self.levels * 4);
             p
         });
-        let x = XTile { q: base.cast(), d: d.cast(), dsum: dsum.cast(), init };
+        let x = XTile { levels: self.levels, q: self.base.cast(), d: d.cast(), dsum: dsum.cast(), init };
         // SAFETY: tile `t` lies inside the planes.
         unsafe { x.advance(t * self.tile * self.k) }
     }
@@ -71,77 +66,77 @@ impl Quantized {
 /// zeros.
 #[inline(always)]
 pub(super) unsafe fn quantize_row<S: Simd, const W: usize>(a: &Quantized, row: usize, from: *const u8) {
-    let (t, r) = (row / a.tile, row % a.tile);
-    let levels = [a.tile(t, 0), a.tile(t, a.levels - 1)];
+    let (x, r) = (a.tile(row / a.tile), row % a.tile);
     for b in 0..a.k / 32 {
-        let zero = || Codes { q: [0; 32], d: 0.0, sums: [0; 2] };
-        let mut codes = [zero(), zero()];
+        let mut codes = [Codes { q: [0; 32], sums: [0; 2] }; 2];
         // SAFETY: the caller's: `k` elements at `from`; the planes have room for every row of every tile.
         unsafe {
-            if !from.is_null() {
-                block::<S>(
-                    [load::<S, W>(from, b * 32), load::<S, W>(from, b * 32 + 16)],
-                    a.levels,
-                    &mut codes,
-                );
-            }
-            for (x, c) in levels.iter().zip(&codes).take(a.levels) {
-                put(a, x, b, r, c);
-            }
+            let d = match from.is_null() {
+                true => 0.0,
+                false => {
+                    let v = [load::<S, W>(from, b * 32), load::<S, W>(from, b * 32 + 16)];
+                    block::<S>(v, a.levels, &mut codes)
+                }
+            };
+            put(a, &x, b, r, d, &codes);
         }
     }
 }
 
-/// The codes of 32 elements.
+/// The codes of 32 elements, the higher level first; gives their scale.
 #[inline(always)]
-unsafe fn block<S: Simd>(v: [S::F; 2], levels: usize, codes: &mut [Codes; 2]) {
+unsafe fn block<S: Simd>(v: [S::F; 2], levels: usize, codes: &mut [Codes; 2]) -> f32 {
     let [high, low] = codes;
     // SAFETY: the caller's instruction set; the halves of `q` hold sixteen each.
     unsafe {
         let amax = S::amax(v[0], v[1]);
         if levels == 1 {
-            high.d = amax / MOST;
+            let d = amax / MOST;
             for (i, v) in v.into_iter().enumerate() {
-                high.sums[i] = S::quantize(v, high.d, high.q.as_mut_ptr().add(16 * i));
+                high.sums[i] = S::quantize(v, d, high.q.as_mut_ptr().add(16 * i));
             }
-            return;
+            return d;
         }
-        low.d = amax / largest_code(16);
-        high.d = RADIX * low.d;
+        let (d, radix) = (amax / largest_code(16), RADIX as f32);
         for (i, v) in v.into_iter().enumerate() {
             let (hq, lq) = (high.q.as_mut_ptr().add(16 * i), low.q.as_mut_ptr().add(16 * i));
-            let q = S::rounded(v, low.d, largest_code(16));
-            high.sums[i] = S::quantize(q, RADIX, hq);
-            low.sums[i] = S::quantize(S::fma(S::load_i8(hq), S::splat(-RADIX), q), 1.0, lq);
+            let q = S::rounded(v, d, largest_code(16));
+            high.sums[i] = S::quantize(q, radix, hq);
+            low.sums[i] = S::quantize(S::fma(S::load_i8(hq), S::splat(-radix), q), 1.0, lq);
         }
+        d
     }
 }
 
-/// Stores block `b` of row `r` of a tile into the planes of one level.
+/// Stores block `b` of row `r` of a tile into the planes.
 #[inline(always)]
-unsafe fn put(a: &Quantized, x: &XTile, b: usize, r: usize, c: &Codes) {
+unsafe fn put(a: &Quantized, x: &XTile, b: usize, r: usize, d: f32, codes: &[Codes; 2]) {
     let t = a.tile;
-    let sum = c.sums[0] + c.sums[1];
+    let mut total = 0;
     // SAFETY: the caller's.
     unsafe {
-        let to = x.q.cast_mut().cast::<[i8; 4]>();
-        for j in 0..8 {
-            let four = [c.q[4 * j], c.q[4 * j + 1], c.q[4 * j + 2], c.q[4 * j + 3]];
-            to.add((b * 8 + j) * t + r).write_unaligned(four);
-        }
-        x.d.cast_mut().add(b * t + r).write(c.d);
-        x.dsum.cast_mut().add(b * t + r).write(c.d * sum as f32);
-        for (i, (fix, group)) in CORRECTIONS.into_iter().enumerate() {
-            if !a.planes[i] {
-                continue;
+        for (level, c) in codes.iter().enumerate().take(a.levels) {
+            let sum = c.sums[0] + c.sums[1];
+            total = total * RADIX + sum;
+            let to = x.q.cast_mut().cast::<[i8; 4]>().add((b * a.levels + level) * 8 * t);
+            for j in 0..8 {
+                let four = [c.q[4 * j], c.q[4 * j + 1], c.q[4 * j + 2], c.q[4 * j + 3]];
+                to.add(j * t + r).write_unaligned(four);
             }
-            let to = x.init[i].cast_mut();
-            if group == 32 {
-                to.add(b * t + r).write(-fix * sum);
-            } else {
-                to.add(2 * b * t + r).write(-fix * c.sums[0]);
-                to.add((2 * b + 1) * t + r).write(-fix * c.sums[1]);
+            for (i, (fix, group)) in CORRECTIONS.into_iter().enumerate() {
+                if !a.planes[i] {
+                    continue;
+                }
+                let to = x.init[i].cast_mut();
+                if group == 32 {
+                    to.add((b * a.levels + level) * t + r).write(-fix * sum);
+                } else {
+                    to.add((2 * b * a.levels + level) * t + r).write(-fix * c.sums[0]);
+                    to.add(((2 * b + 1) * a.levels + level) * t + r).write(-fix * c.sums[1]);
+                }
             }
         }
+        x.d.cast_mut().add(b * t + r).write(d);
+        x.dsum.cast_mut().add(b * t + r).write(d * total as f32);
     }
 }

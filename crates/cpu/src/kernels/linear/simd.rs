@@ -43,6 +43,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn splat_i(v: i32) -> Self::I;
     /// Lane-wise sum.
     unsafe fn add_i(a: Self::I, b: Self::I) -> Self::I;
+    /// Each lane times `by`.
+    unsafe fn mul_i(a: Self::I, by: i32) -> Self::I;
     /// To the nearest float.
     unsafe fn to_f(v: Self::I) -> Self::F;
 
@@ -153,6 +155,10 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn add_i(a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
         std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    unsafe fn mul_i(a: [i32; 16], by: i32) -> [i32; 16] {
+        a.map(|v| v * by)
     }
     #[inline(always)]
     unsafe fn to_f(v: [i32; 16]) -> [f32; 16] {

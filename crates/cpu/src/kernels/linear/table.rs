@@ -68,9 +68,11 @@ pub(super) fn block_index(dtype: DType) -> Option<usize> {
     BLOCK_FORMATS.iter().position(|d| *d == dtype)
 }
 
-/// The sets of loops: the set, the instruction set that it belongs to, and whether this machine runs it. A later one is
-/// faster.
-pub(crate) static SETS: &[(&Ops, Isa, fn() -> bool)] = &[
+/// A set of loops, the instruction set that it belongs to, and whether this machine runs it.
+type Set = (&'static Ops, Isa, fn() -> bool);
+
+/// The sets of loops; a later one is faster.
+pub(crate) static SETS: &[Set] = &[
     (&portable::OPS, Isa::Portable, || true),
     #[cfg(target_arch = "x86_64")]
     (&avx2::OPS, Isa::Avx2, || Isa::Avx2.is_available()),

@@ -2,7 +2,7 @@
 //!
 //! One formula serves every path, so results are equal bit by bit whatever the instruction set, the number of rows and
 //! the tile. With activations quantized in blocks of 32 (scale `d`, integers `q`), for each group of a weight row:
-//! `acc = fma(scale · d, Σ (code − offset)·q, acc)`, then for each 32 with a minimum `acc = fma(min, d · Σ q, acc)`.
+//! `acc = fma(scale · d, Σ (code − offset)·q, acc)`, the sum an exact integer rounded to f32 once, then for each 32 with a minimum `acc = fma(min, d · Σ q, acc)`.
 //! With f32 activations, for each k ascending: `acc = fma(w, x, acc)`, `w` the exact dequantized value.
 
 use super::simd::Simd;
@@ -34,16 +34,21 @@ pub(super) const fn plane(correction: i32) -> usize {
     }
 }
 
+/// What a code of the higher level counts where activations have two: q = RADIX · high + low.
+pub(super) const RADIX: i32 = 254;
+
 /// Quantized activations of a tile of `T` rows, from some k on; the rows of a tile alternate.
 #[derive(Clone, Copy)]
 pub(crate) struct XTile {
-    /// Integers, `[k / 4][T][4]`.
+    /// Levels of 8 bits, 1 or 2.
+    pub levels: usize,
+    /// Integers, the higher level first, `[k / 32][levels][8][T][4]`.
     pub q: *const i8,
     /// Scales, `[k / 32][T]`.
     pub d: *const f32,
     /// Scale times sum of the integers, `[k / 32][T]`.
     pub dsum: *const f32,
-    /// −correction · sum, `[k / group][T]`, for each plane.
+    /// −correction · sum of a level, `[k / group][levels][T]`, for each plane.
     pub init: [*const i32; CORRECTIONS.len()],
 }
 
@@ -55,10 +60,11 @@ impl XTile {
         unsafe {
             let mut init = self.init;
             for (p, (_, group)) in init.iter_mut().zip(CORRECTIONS) {
-                *p = p.add(elements / group);
+                *p = p.add(elements / group * self.levels);
             }
             XTile {
-                q: self.q.add(elements),
+                levels: self.levels,
+                q: self.q.add(elements * self.levels),
                 d: self.d.add(elements / 32),
                 dsum: self.dsum.add(elements / 32),
                 init,
@@ -79,8 +85,6 @@ pub(crate) struct Direct {
     pub c: *mut f32,
     /// Floats from row to row of the results.
     pub ldc: usize,
-    /// Whether results start at zero; else they go on from what `c` holds.
-    pub first: bool,
 }
 
 /// What is brought from a packed panel into a form quick to read again and again.
@@ -236,11 +240,6 @@ pub(super) unsafe fn direct<S: Simd, const D: usize, const R: usize>(a: &Direct)
     // SAFETY: the caller's: a whole panel of `k` columns and `R` rows of activations.
     unsafe {
         let mut acc = [S::splat(0.0); R];
-        if !a.first {
-            for (r, acc) in acc.iter_mut().enumerate() {
-                *acc = S::load_f32(a.c.add(r * a.ldc));
-            }
-        }
         let mut x = a.x;
         let mut p = a.panel;
         let mut s = a.panel.add(l.scales_at(a.k));
@@ -259,13 +258,23 @@ pub(super) unsafe fn direct<S: Simd, const D: usize, const R: usize>(a: &Direct)
                     let (scale, m) = scales::<S, D>(s, b * sub + g);
                     min = m;
                     for (r, acc) in acc.iter_mut().enumerate() {
-                        let init = if fix == 0 { 0 } else { *x.init[plane(fix)].add((at * sub + g) * R + r) };
+                        let init = |level: usize| match fix {
+                            0 => 0,
+                            _ => *x.init[plane(fix)].add(((at * sub + g) * x.levels + level) * R + r),
+                        };
                         // Two chains, so that the dots of one block overlap.
-                        let (mut even, mut odd) = (S::splat_i(init), S::splat_i(0));
-                        for j in 0..per / 2 {
-                            let j = g * per + 2 * j;
-                            even = S::dot(l.signed, even, c[j], x.q.add((j * R + r) * 4));
-                            odd = S::dot(l.signed, odd, c[j + 1], x.q.add(((j + 1) * R + r) * 4));
+                        let (mut even, mut odd) = (S::splat_i(init(0)), S::splat_i(0));
+                        for level in 0..x.levels {
+                            if level > 0 {
+                                let high = S::mul_i(S::add_i(even, odd), RADIX);
+                                (even, odd) = (S::add_i(high, S::splat_i(init(level))), S::splat_i(0));
+                            }
+                            let q = x.q.add(level * 32 * R);
+                            for j in 0..per / 2 {
+                                let j = g * per + 2 * j;
+                                even = S::dot(l.signed, even, c[j], q.add((j * R + r) * 4));
+                                odd = S::dot(l.signed, odd, c[j + 1], q.add(((j + 1) * R + r) * 4));
+                            }
                         }
                         let d = S::splat(*x.d.add(at * R + r));
                         *acc = S::fma(S::mul(scale, d), S::to_f(S::add_i(even, odd)), *acc);
@@ -276,7 +285,7 @@ pub(super) unsafe fn direct<S: Simd, const D: usize, const R: usize>(a: &Direct)
                         *acc = S::fma(min, S::splat(*x.dsum.add(at * R + r)), *acc);
                     }
                 }
-                x.q = x.q.add(32 * R);
+                x.q = x.q.add(32 * R * x.levels);
                 p = p.add(l.code_bytes());
             }
             s = s.add(l.scale_bytes());
@@ -352,22 +361,29 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
             let (mut w, mut s) = (a.panel, a.panel.add(scales_at).cast::<f32>());
             let mut m = a.panel.add(mins_at).cast::<f32>();
             for _ in 0..a.count / 32 {
-                for _ in 0..sub {
+                for g in 0..sub {
                     let mut sum = [[S::splat_i(0); P]; R];
-                    if fix != 0 {
+                    for level in 0..x.levels {
                         for (r, sum) in sum.iter_mut().enumerate() {
-                            *sum = [S::splat_i(*x.init[plane(fix)].add(r)); P];
-                        }
-                    }
-                    for _ in 0..per {
-                        for p in 0..P {
-                            let code = S::load(w.add(p * a.stride));
-                            for (r, sum) in sum.iter_mut().enumerate() {
-                                sum[p] = S::dot(l.signed, sum[p], code, x.q.add(r * 4));
+                            if level > 0 {
+                                *sum = sum.map(|s| S::mul_i(s, RADIX));
+                            }
+                            if fix != 0 {
+                                let init = S::splat_i(*x.init[plane(fix)].add(level * R + r));
+                                *sum = sum.map(|s| S::add_i(s, init));
                             }
                         }
-                        w = w.add(64);
-                        x.q = x.q.add(4 * R);
+                        let (mut w, mut q) = (w.add(g * per * 64), x.q.add((level * 8 + g * per) * 4 * R));
+                        for _ in 0..per {
+                            for p in 0..P {
+                                let code = S::load(w.add(p * a.stride));
+                                for (r, sum) in sum.iter_mut().enumerate() {
+                                    sum[p] = S::dot(l.signed, sum[p], code, q.add(r * 4));
+                                }
+                            }
+                            w = w.add(64);
+                            q = q.add(4 * R);
+                        }
                     }
                     for p in 0..P {
                         let scale = S::load_f32(s.byte_add(p * a.stride));
@@ -378,7 +394,7 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
                     }
                     s = s.add(16);
                     if fix != 0 {
-                        x.init[plane(fix)] = x.init[plane(fix)].add(R);
+                        x.init[plane(fix)] = x.init[plane(fix)].add(R * x.levels);
                     }
                 }
                 if l.has_min() {
@@ -390,6 +406,8 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
                     }
                     m = m.add(16);
                 }
+                w = w.add(512);
+                x.q = x.q.add(32 * R * x.levels);
                 x.d = x.d.add(R);
                 x.dsum = x.dsum.add(R);
             }
