@@ -122,7 +122,7 @@ fn load_weight(
         return pack_weight(w, packing, name, bytes, pool);
     }
     let align = if w.ty.dtype.is_block() { 2 } else { w.ty.dtype.info().unit_bytes };
-    if (bytes.as_ptr() as usize) % align == 0 {
+    if (bytes.as_ptr() as usize).is_multiple_of(align) {
         return Ok(WeightBuffer::Shared(data));
     }
     let mut copy = allocate(&name, bytes.len())?;
