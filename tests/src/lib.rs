@@ -3,3 +3,4 @@
 pub mod case;
 pub mod cpu;
 pub mod golden;
+pub mod random;
