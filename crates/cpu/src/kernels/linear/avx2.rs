@@ -28,18 +28,30 @@ unsafe fn reduce_max(v: __m256i) -> i32 {
     }
 }
 
-/// Eight rounded quotients as i32, limited to ±127, NaN made 0.
+/// The sum of sixteen signed bytes.
+///
+/// # Safety
+/// SSE2.
+#[inline(always)]
+pub(super) unsafe fn sum_bytes(v: __m128i) -> i32 {
+    // SAFETY: the caller's.
+    unsafe {
+        let sums = _mm_sad_epu8(_mm_xor_si128(v, _mm_set1_epi8(-128)), _mm_setzero_si128());
+        _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_unpackhi_epi64(sums, sums))) - 16 * 128
+    }
+}
+
+/// Eight floats rounded to i32, limited to ±127, NaN made 0.
 ///
 /// # Safety
 /// AVX2.
 #[inline(always)]
-unsafe fn quotients(v: __m256, d: __m256) -> __m256i {
+unsafe fn integers(v: __m256) -> __m256i {
     // SAFETY: the caller's.
     unsafe {
-        let r = _mm256_div_ps(v, d);
-        let real = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_ORD_Q>(r, r));
-        let r = _mm256_min_ps(_mm256_max_ps(r, _mm256_set1_ps(-127.0)), _mm256_set1_ps(127.0));
-        _mm256_and_si256(_mm256_cvtps_epi32(r), real)
+        let real = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_ORD_Q>(v, v));
+        let v = _mm256_min_ps(_mm256_max_ps(v, _mm256_set1_ps(-127.0)), _mm256_set1_ps(127.0));
+        _mm256_and_si256(_mm256_cvtps_epi32(v), real)
     }
 }
 
@@ -270,19 +282,16 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
-    unsafe fn quantize(v: Self::F, d: f32, out: *mut i8) -> i32 {
+    unsafe fn codes(v: Self::F, out: *mut i8) -> (Self::F, i32) {
         // SAFETY: the caller's.
         unsafe {
-            let d = _mm256_set1_ps(d);
-            let words = _mm256_packs_epi32(quotients(v[0], d), quotients(v[1], d));
+            let q = [integers(v[0]), integers(v[1])];
+            let words = _mm256_packs_epi32(q[0], q[1]);
             // Packing works by 128-bit halves; put the four quarters in order.
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
-            let q = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-            _mm_storeu_si128(out.cast(), q);
-            let pairs = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
-            let s = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
-            let s = _mm_add_epi32(s, _mm_shuffle_epi32::<0b01_00_11_10>(s));
-            _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32::<0b10_11_00_01>(s)))
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(out.cast(), bytes);
+            ([_mm256_cvtepi32_ps(q[0]), _mm256_cvtepi32_ps(q[1])], sum_bytes(bytes))
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::avx2::sum_bytes;
 use super::simd::Simd;
 
 /// AVX-512 F, BW, VL, DQ and VNNI.
@@ -183,15 +184,15 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn quantize(v: __m512, d: f32, out: *mut i8) -> i32 {
+    unsafe fn codes(v: __m512, out: *mut i8) -> (__m512, i32) {
         // SAFETY: the caller's.
         unsafe {
-            let r = _mm512_div_ps(v, _mm512_set1_ps(d));
-            let real = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(r, r);
-            let r = _mm512_min_ps(_mm512_max_ps(r, _mm512_set1_ps(-127.0)), _mm512_set1_ps(127.0));
-            let q = _mm512_maskz_cvtps_epi32(real, r);
-            _mm_storeu_si128(out.cast(), _mm512_cvtepi32_epi8(q));
-            _mm512_reduce_add_epi32(q)
+            let real = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(v, v);
+            let v = _mm512_min_ps(_mm512_max_ps(v, _mm512_set1_ps(-127.0)), _mm512_set1_ps(127.0));
+            let q = _mm512_maskz_cvtps_epi32(real, v);
+            let bytes = _mm512_cvtepi32_epi8(q);
+            _mm_storeu_si128(out.cast(), bytes);
+            (_mm512_cvtepi32_ps(q), sum_bytes(bytes))
         }
     }
 }

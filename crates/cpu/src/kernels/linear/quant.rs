@@ -90,19 +90,19 @@ unsafe fn block<S: Simd>(v: [S::F; 2], levels: usize, codes: &mut [Codes; 2]) ->
     // SAFETY: the caller's instruction set; the halves of `q` hold sixteen each.
     unsafe {
         let amax = S::amax(v[0], v[1]);
-        if levels == 1 {
-            let d = amax / MOST;
-            for (i, v) in v.into_iter().enumerate() {
-                high.sums[i] = S::quantize(v, d, high.q.as_mut_ptr().add(16 * i));
-            }
-            return d;
-        }
-        let (d, radix) = (amax / largest_code(16), RADIX as f32);
+        let most = if levels == 1 { MOST } else { largest_code(16) };
+        let d = amax / most;
         for (i, v) in v.into_iter().enumerate() {
             let (hq, lq) = (high.q.as_mut_ptr().add(16 * i), low.q.as_mut_ptr().add(16 * i));
-            let q = S::rounded(v, d, largest_code(16));
-            high.sums[i] = S::quantize(q, radix, hq);
-            low.sums[i] = S::quantize(S::fma(S::load_i8(hq), S::splat(-radix), q), 1.0, lq);
+            let q = S::rounded(v, d, most);
+            if levels == 1 {
+                high.sums[i] = S::codes(q, hq).1;
+                continue;
+            }
+            // Near a tie either neighbour will do, since the rest is taken exactly.
+            let (h, sum) = S::codes(S::mul(q, S::splat(1.0 / RADIX as f32)), hq);
+            high.sums[i] = sum;
+            low.sums[i] = S::codes(S::fma(h, S::splat(-RADIX as f32), q), lq).1;
         }
         d
     }

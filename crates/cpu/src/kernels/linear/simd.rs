@@ -74,8 +74,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn amax(a: Self::F, b: Self::F) -> f32;
     /// round-half-even(v / d) limited to ±`most`; NaN stays.
     unsafe fn rounded(v: Self::F, d: f32, most: f32) -> Self::F;
-    /// round-half-even(v / d) limited to ±127 and NaN made 0, to 16 bytes at `out`; gives their sum.
-    unsafe fn quantize(v: Self::F, d: f32, out: *mut i8) -> i32;
+    /// `v` rounded half to even, limited to ±127, NaN made 0: sixteen bytes at `out`, the same as floats, and their sum.
+    unsafe fn codes(v: Self::F, out: *mut i8) -> (Self::F, i32);
 }
 
 /// Plain Rust.
@@ -231,10 +231,10 @@ impl Simd for Portable {
         lanes(|i| (v[i] / d).round_ties_even().clamp(-most, most))
     }
     #[inline(always)]
-    unsafe fn quantize(v: [f32; 16], d: f32, out: *mut i8) -> i32 {
-        let q: [i8; 16] = std::array::from_fn(|i| (v[i] / d).round_ties_even().clamp(-127.0, 127.0) as i8);
+    unsafe fn codes(v: [f32; 16], out: *mut i8) -> ([f32; 16], i32) {
+        let q: [i8; 16] = std::array::from_fn(|i| v[i].round_ties_even().clamp(-127.0, 127.0) as i8);
         // SAFETY: the caller's.
         unsafe { out.cast::<[i8; 16]>().write_unaligned(q) };
-        q.iter().map(|q| i32::from(*q)).sum()
+        (lanes(|i| f32::from(q[i])), q.iter().map(|q| i32::from(*q)).sum())
     }
 }

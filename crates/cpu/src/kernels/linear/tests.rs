@@ -24,7 +24,7 @@ fn noise(n: usize, seed: u64) -> Vec<f32> {
 
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-struct Line(#[allow(dead_code)] [u8; 64]);
+struct Line([u8; 64]);
 
 fn operand(ptr: *const u8, dtype: DType, dims: &[usize], strides: &[usize]) -> Operand {
     let mut o = Operand {
@@ -121,7 +121,7 @@ fn identity(isa: Isa) -> Program {
     Program::new(&e, isa).unwrap()
 }
 
-/// Runs a kernel on a pool of its own or solo; scratch starts as NaN.
+/// Runs a kernel; scratch starts as NaN and must not be overrun.
 fn call(
     kernel: Kernel,
     operands: &[Operand],
@@ -130,17 +130,17 @@ fn call(
     bytes: usize,
     pool: &Pool,
 ) {
-    let mut scratch = vec![Line([255; 64]); bytes.div_ceil(64)];
-    let (operands, scratch) = (operands.as_ptr() as usize..operands.len(), scratch.as_mut_ptr() as usize);
+    let mut scratch = vec![Line([255; 64]); bytes.div_ceil(64) + 4];
+    let (operands, at) = (operands.as_ptr() as usize..operands.len(), scratch.as_mut_ptr() as usize);
     pool.run(&|team: Team| {
         // SAFETY: the operands outlive the run.
         let operands = unsafe { std::slice::from_raw_parts(operands.start as *const Operand, operands.end) };
-        let args =
-            Args { operands, params, programs, scratch: scratch as *mut u8, scratch_bytes: bytes, team };
+        let args = Args { operands, params, programs, scratch: at as *mut u8, scratch_bytes: bytes, team };
         // SAFETY: the operands are valid and the scratch is as large as the row says.
         unsafe { kernel(&args) };
     })
     .unwrap();
+    assert!(scratch[bytes.div_ceil(64)..].iter().all(|l| l.0 == [255; 64]), "scratch overrun");
 }
 
 /// `linear` of one weight; the result with guards of one element behind each row checked.
@@ -310,32 +310,27 @@ fn groups_formats_and_epilogues_share_a_step() {
 
 #[test]
 fn activations_may_be_strided_and_of_any_float_type() {
-    let (m, k, n) = (6, 64, 20);
+    let (k, n, set) = (64, 20, best());
     let pool = Pool::new(2).unwrap();
     for (wt, bits) in [(DType::Q4_0, 8), (DType::Q4_0, 16), (DType::Q4_0, 0), (DType::F32, 0)] {
         let w = Weight::new(wt, n, k, 3);
         let (_lines, ow) = w.packed(n);
-        for xt in [DType::F32, DType::F16, DType::BF16] {
-            // Rows [2, 3] of a [2, 4, 80] tensor, from column 5 on.
+        for (xt, each) in
+            [DType::F32, DType::F16, DType::BF16].into_iter().flat_map(|x| [(x, 1), (x, 2), (x, 3)])
+        {
+            // The first `each` rows of both halves of a [2, 4, 80] tensor, from column 5 on.
+            let m = 2 * each;
             let stored = bytes_of(&noise(2 * 4 * 80, 4), xt);
             let all = floats_of(&stored, xt);
-            let dense: Vec<f32> =
-                (0..m).flat_map(|r| all[r / 3 * 320 + r % 3 * 80 + 5..][..k].to_vec()).collect();
+            let row = |r: usize| all[r / each * 320 + r % each * 80 + 5..][..k].to_vec();
+            let dense: Vec<f32> = (0..m).flat_map(row).collect();
             let mut y = vec![0f32; m * n];
             let at = stored.as_ptr().wrapping_add(5 * xt.size().unwrap());
-            let ox = operand(at, xt, &[2, 3, k], &[320, 80, 1]);
-            let oy = operand(y.as_mut_ptr().cast(), DType::F32, &[2, 3, n], &[3 * n, n, 1]);
-            let set = best();
-            let bytes = scratch_bytes(m, k, 2, bits);
-            call(
-                ENTRIES[set],
-                &[ox, ow, oy],
-                &params(m, k, &[1], bits),
-                &[identity(isa_of(set))],
-                bytes,
-                &pool,
-            );
-            assert_eq!(y, product(set, &pool, &dense, m, &w, n, bits), "{wt} {xt} {bits}");
+            let ox = operand(at, xt, &[2, each, k], &[320, 80, 1]);
+            let oy = operand(y.as_mut_ptr().cast(), DType::F32, &[2, each, n], &[each * n, n, 1]);
+            let (params, programs) = (params(m, k, &[1], bits), [identity(isa_of(set))]);
+            call(ENTRIES[set], &[ox, ow, oy], &params, &programs, scratch_bytes(m, k, 2, bits), &pool);
+            assert_eq!(y, product(set, &pool, &dense, m, &w, n, bits), "{wt} {xt} {bits} {m}");
         }
     }
 }

@@ -338,9 +338,9 @@ pub(super) unsafe fn expand<S: Simd, const D: usize>(a: &Expand) {
     }
 }
 
-/// Tiles of `R` rows by `P` expanded panels.
+/// Tiles of `R` rows, in `L` levels, by `P` expanded panels.
 #[inline(always)]
-unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a: &TileQ) {
+unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize, const L: usize>(a: &TileQ) {
     let l = const { layout(D) };
     let fix = const { correction(&layout(D), S::BIAS) };
     let (sub, per) = (32 / l.group(), l.group() / 4);
@@ -363,7 +363,7 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
             for _ in 0..a.count / 32 {
                 for g in 0..sub {
                     let mut sum = [[S::splat_i(0); P]; R];
-                    for level in 0..x.levels {
+                    for level in 0..L {
                         for (r, sum) in sum.iter_mut().enumerate() {
                             if level > 0 {
                                 *sum = sum.map(|s| S::mul_i(s, RADIX));
@@ -394,7 +394,7 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
                     }
                     s = s.add(16);
                     if fix != 0 {
-                        x.init[plane(fix)] = x.init[plane(fix)].add(R * x.levels);
+                        x.init[plane(fix)] = x.init[plane(fix)].add(R * L);
                     }
                 }
                 if l.has_min() {
@@ -407,7 +407,7 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
                     m = m.add(16);
                 }
                 w = w.add(512);
-                x.q = x.q.add(32 * R * x.levels);
+                x.q = x.q.add(32 * R * L);
                 x.d = x.d.add(R);
                 x.dsum = x.dsum.add(R);
             }
@@ -425,12 +425,18 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize>(a
 pub(super) unsafe fn tile_q<S: Simd, const D: usize, const R: usize, const P: usize>(a: &TileQ) {
     // SAFETY: the caller's.
     unsafe {
-        if a.panels == P {
-            return tile_panels::<S, D, R, P>(a);
-        }
-        for p in 0..a.panels {
-            let one = TileQ { panel: a.panel.add(p * a.stride), panels: 1, c: a.c.add(16 * p), ..*a };
-            tile_panels::<S, D, R, 1>(&one);
+        match (a.panels == P, a.x.levels) {
+            (true, 1) => tile_panels::<S, D, R, P, 1>(a),
+            (true, _) => tile_panels::<S, D, R, P, 2>(a),
+            (_, levels) => {
+                for p in 0..a.panels {
+                    let one = TileQ { panel: a.panel.add(p * a.stride), panels: 1, c: a.c.add(16 * p), ..*a };
+                    match levels {
+                        1 => tile_panels::<S, D, R, 1, 1>(&one),
+                        _ => tile_panels::<S, D, R, 1, 2>(&one),
+                    }
+                }
+            }
         }
     }
 }
