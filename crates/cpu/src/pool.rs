@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The most threads a pool can have.
 pub const MAX_THREADS: usize = 1024;
 
-/// How long a waiting thread spins before it sleeps (a worker) or yields (inside a run).
+/// How long a worker looks for work before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Why a pool could not be made or a run did not end well.
@@ -156,6 +156,9 @@ impl Shared {
     fn next(&self, seen: u32) -> Option<u32> {
         let news = || self.epoch.load(Ordering::SeqCst) != seen || self.stop.load(Ordering::SeqCst);
         let start = Instant::now();
+        if spin(news) {
+            return self.go();
+        }
         while !news() {
             if start.elapsed() > SPIN {
                 let mut guard = lock(&self.lock);
@@ -166,10 +169,13 @@ impl Shared {
                 self.sleepers.fetch_sub(1, Ordering::SeqCst);
                 break;
             }
-            for _ in 0..32 {
-                std::hint::spin_loop();
-            }
+            std::thread::yield_now();
         }
+        self.go()
+    }
+
+    /// The number of the run to take part in; `None` when the pool stops.
+    fn go(&self) -> Option<u32> {
         (!self.stop.load(Ordering::SeqCst)).then(|| self.epoch.load(Ordering::SeqCst))
     }
 
@@ -196,13 +202,18 @@ impl Shared {
     }
 }
 
-/// Spins for a while, then gives the core away between looks.
-fn spin_until(done: impl Fn() -> bool) {
-    for _ in 0..1 << 12 {
-        if done() {
-            return;
-        }
+/// Looks for about 2 µs; whether it came. Longer would be wasted where the thread that is waited for wants this core.
+fn spin(done: impl Fn() -> bool) -> bool {
+    (0..128).any(|_| {
         std::hint::spin_loop();
+        done()
+    })
+}
+
+/// Spins for a moment, then gives the core away between looks.
+fn spin_until(done: impl Fn() -> bool) {
+    if done() || spin(&done) {
+        return;
     }
     while !done() {
         std::thread::yield_now();
