@@ -3,6 +3,7 @@
 //! Inside a run nothing is allocated: sizes that changed since the last run are bound into tables made when the session
 //! was, then the threads of the pool walk the steps with a barrier between them.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -27,17 +28,10 @@ pub type WeightData = Arc<dyn AsRef<[u8]> + Send + Sync>;
 enum WeightBuffer {
     /// As it lies in the file or in the graph.
     Shared(WeightData),
-    /// Our own copy: packed, or aligned.
+    /// Our own aligned copy.
     Owned(Buffer),
-}
-
-impl WeightBuffer {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            WeightBuffer::Shared(d) => (**d).as_ref(),
-            WeightBuffer::Owned(b) => b.bytes(),
-        }
-    }
+    /// Packed, in the buffer that all packed weights share.
+    Packed(Range<usize>),
 }
 
 /// A schedule with its weights, ready to run. Sessions share it.
@@ -45,6 +39,8 @@ pub struct Executable {
     schedule: Schedule,
     tables: Tables,
     weights: Vec<WeightBuffer>,
+    /// The packed weights, one behind the other: one large block can have huge pages, many small ones cannot.
+    packed: Buffer,
     pool: Arc<Pool>,
 }
 
@@ -64,9 +60,27 @@ impl Executable {
             return Err(ExecError::Target(schedule.target));
         }
         let tables = Tables::new(&schedule, isa)?;
-        let weights =
-            schedule.weights.iter().map(|w| load_weight(w, weights, &pool)).collect::<Result<_, _>>()?;
-        Ok(Arc::new(Executable { schedule, tables, weights, pool }))
+        let mut total = 0usize;
+        let mut places = Vec::with_capacity(schedule.weights.len());
+        for w in &schedule.weights {
+            let place = Packed::of(w, total)?;
+            total = place.as_ref().map_or(total, |p| p.range.end);
+            places.push(place);
+        }
+        let mut packed = allocate("the packed weights", total)?;
+        let mut all = Vec::with_capacity(places.len());
+        for (w, place) in schedule.weights.iter().zip(places) {
+            all.push(load_weight(w, weights, place, &mut packed, &pool)?);
+        }
+        Ok(Arc::new(Executable { schedule, tables, weights: all, packed, pool }))
+    }
+
+    fn weight(&self, i: usize) -> &[u8] {
+        match &self.weights[i] {
+            WeightBuffer::Shared(d) => (**d).as_ref(),
+            WeightBuffer::Owned(b) => b.bytes(),
+            WeightBuffer::Packed(r) => &self.packed.bytes()[r.clone()],
+        }
     }
 
     /// The schedule.
@@ -93,9 +107,10 @@ impl Executable {
 
     /// Bytes of weights that this copy owns (packed or aligned), and bytes that it shares with files.
     pub fn weight_bytes(&self) -> (usize, usize) {
-        let mut sum = (0, 0);
+        let mut sum = (self.packed.len(), 0);
         for w in &self.weights {
             match w {
+                WeightBuffer::Packed(_) => {}
                 WeightBuffer::Owned(b) => sum.0 += b.len(),
                 WeightBuffer::Shared(d) => sum.1 += (**d).as_ref().len(),
             }
@@ -104,22 +119,69 @@ impl Executable {
     }
 }
 
+/// A weight `[…, N, K]` that is brought into panels.
+struct Packed {
+    n: usize,
+    k: usize,
+    /// Its bytes in the buffer of packed weights.
+    range: Range<usize>,
+}
+
+impl Packed {
+    /// Where `w` goes if all before end at `end`; `None` if it is not packed.
+    fn of(w: &Weight, end: usize) -> Result<Option<Packed>, ExecError> {
+        let Some(packing) = w.packing else { return Ok(None) };
+        let dims: Option<Vec<usize>> =
+            w.ty.shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
+        let dims = dims.ok_or_else(|| unpackable(w, "its extents are not constant"))?;
+        let (Some((k, lead)), true) = (dims.split_last(), packing == pack::NAME) else {
+            return Err(unpackable(w, "there is no such layout"));
+        };
+        let bytes = lead
+            .iter()
+            .try_fold(1usize, |n, d| n.checked_mul(*d))
+            .map(|n| (n, pack::packed_bytes(w.ty.dtype, n, *k)));
+        match bytes {
+            Some((n, Ok(bytes))) if end.checked_add(bytes).is_some() => {
+                Ok(Some(Packed { n, k: *k, range: end..end + bytes }))
+            }
+            Some((_, Err(e))) => Err(unpackable(w, &e.to_string())),
+            _ => Err(unpackable(w, "it is too large")),
+        }
+    }
+}
+
+fn weight_name(w: &Weight) -> String {
+    match &w.source {
+        WeightSource::Param(n) => n.clone(),
+        WeightSource::Const(_) => "a constant".into(),
+    }
+}
+
+fn unpackable(w: &Weight, why: &str) -> ExecError {
+    ExecError::Pack { name: weight_name(w), packing: w.packing.unwrap_or("").into(), why: why.into() }
+}
+
 fn load_weight(
     w: &Weight,
     get: &mut dyn FnMut(&str) -> Option<WeightData>,
+    place: Option<Packed>,
+    packed: &mut Buffer,
     pool: &Pool,
 ) -> Result<WeightBuffer, ExecError> {
-    let (name, data): (String, WeightData) = match &w.source {
-        WeightSource::Param(n) => (n.clone(), get(n).ok_or_else(|| ExecError::WeightMissing(n.clone()))?),
-        WeightSource::Const(t) => ("a constant".into(), Arc::new(t.bytes().to_vec())),
+    let name = weight_name(w);
+    let data: WeightData = match &w.source {
+        WeightSource::Param(n) => get(n).ok_or_else(|| ExecError::WeightMissing(n.clone()))?,
+        WeightSource::Const(t) => Arc::new(t.bytes().to_vec()),
     };
     let bytes: &[u8] = (*data).as_ref();
     let want = w.ty.bytes().as_const().and_then(|v| usize::try_from(v).ok()).unwrap_or(usize::MAX);
     if bytes.len() != want {
         return Err(ExecError::WeightBytes { name, ty: w.ty.to_string(), want, got: bytes.len() });
     }
-    if let Some(packing) = w.packing {
-        return pack_weight(w, packing, name, bytes, pool);
+    if let Some(place) = place {
+        pack_weight(w, &place, bytes, &mut packed.bytes_mut()[place.range.clone()], pool)?;
+        return Ok(WeightBuffer::Packed(place.range));
     }
     let align = if w.ty.dtype.is_block() { 2 } else { w.ty.dtype.info().unit_bytes };
     if (bytes.as_ptr() as usize).is_multiple_of(align) {
@@ -130,33 +192,19 @@ fn load_weight(
     Ok(WeightBuffer::Owned(copy))
 }
 
-/// Brings a matrix `[…, N, K]` into panels, the threads of the pool sharing the work.
-fn pack_weight(
-    w: &Weight,
-    packing: &str,
-    name: String,
-    from: &[u8],
-    pool: &Pool,
-) -> Result<WeightBuffer, ExecError> {
-    let fail = |why: String| ExecError::Pack { name: name.clone(), packing: packing.into(), why };
-    let dims: Option<Vec<usize>> = w.ty.shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
-    let dims = dims.ok_or_else(|| fail("its extents are not constant".into()))?;
-    let (Some(k), true) = (dims.last().copied(), packing == pack::NAME) else {
-        return Err(fail("there is no such layout".into()));
-    };
-    let n: usize = dims[..dims.len() - 1].iter().product();
-    let total = pack::packed_bytes(w.ty.dtype, n, k).map_err(|e| fail(e.to_string()))?;
-    let mut packed = allocate(&name, total)?;
-    if total == 0 {
-        return Ok(WeightBuffer::Owned(packed));
+/// Brings a matrix into panels, the threads of the pool sharing the work.
+fn pack_weight(w: &Weight, p: &Packed, from: &[u8], to: &mut [u8], pool: &Pool) -> Result<(), ExecError> {
+    let (n, k) = (p.n, p.k);
+    if to.is_empty() {
+        return Ok(());
     }
     // Shares are whole panels, so that each thread reads whole rows and writes a stretch of its own.
     let panels = n.div_ceil(pack::PANEL);
     let share = panels.div_ceil(4 * pool.threads()).max(1);
-    let (rows, panel) = (share * pack::PANEL, total / panels);
+    let (rows, panel) = (share * pack::PANEL, to.len() / panels);
     let jobs: Vec<_> = from
         .chunks(rows * (from.len() / n))
-        .zip(packed.bytes_mut().chunks_mut(share * panel))
+        .zip(to.chunks_mut(share * panel))
         .map(|job| Mutex::new(Some(job)))
         .collect();
     let failure = Mutex::new(None);
@@ -173,8 +221,8 @@ fn pack_weight(
     })?;
     drop(jobs);
     match failure.into_inner() {
-        Ok(Some(why)) => Err(fail(why)),
-        _ => Ok(WeightBuffer::Owned(packed)),
+        Ok(Some(why)) => Err(unpackable(w, &why)),
+        _ => Ok(()),
     }
 }
 
@@ -415,7 +463,7 @@ impl Session {
         let b = w.buffer as usize;
         let (base, have) = match w.region {
             Region::Weights => {
-                let bytes = self.exe.weights[b].bytes();
+                let bytes = self.exe.weight(b);
                 (bytes.as_ptr().cast_mut(), bytes.len())
             }
             Region::State => (self.states[b].ptr(), self.states[b].len()),

@@ -187,7 +187,10 @@ pub fn pack(dtype: DType, n: usize, k: usize, from: &[u8], to: &mut [u8]) -> Res
             }
             Some(l) => {
                 for (b, bytes) in from.chunks_exact(dtype.info().unit_bytes).enumerate() {
-                    put_block(&l, k, r, b, &split(dtype, bytes), to);
+                    match l.block() {
+                        32 => put_words(dtype, &l, k, r, b, bytes, to),
+                        _ => put_block(&l, k, r, b, &split(dtype, bytes), to),
+                    }
                 }
             }
         }
@@ -352,6 +355,29 @@ fn put_block(l: &Layout, k: usize, r: usize, b: usize, block: &Block, panel: &mu
     }
     for g in 0..mins {
         s[l.scale_bytes() - mins * PANEL + g * PANEL + r] = block.mins[g];
+    }
+}
+
+/// What `put_block` does, for the formats of 32 elements: their codes go over in words of four, since a stored byte of
+/// two codes holds the same two here.
+fn put_words(dtype: DType, l: &Layout, k: usize, r: usize, b: usize, bytes: &[u8], panel: &mut [u8]) {
+    let (d, m, _, high, low) = parts(dtype);
+    let (codes, scales) = panel.split_at_mut(l.scales_at(k));
+    let codes = &mut codes[b * l.code_bytes()..][..l.code_bytes()];
+    for (word, to) in bytes[low..].chunks_exact(4).zip(codes.chunks_exact_mut(64)) {
+        to[4 * r..4 * r + 4].copy_from_slice(word);
+    }
+    if l.bits == 5 {
+        let bits = u32::from_le_bytes([bytes[high], bytes[high + 1], bytes[high + 2], bytes[high + 3]]);
+        for i in 0..4 {
+            let plane = (0..8).fold(0, |p, j| p | (bits >> (4 * j + i) & 1) << j);
+            codes[256 + 4 * r + i as usize] = plane as u8;
+        }
+    }
+    let s = &mut scales[b * l.scale_bytes()..][..l.scale_bytes()];
+    s[2 * r..2 * r + 2].copy_from_slice(&bytes[d..d + 2]);
+    if l.has_min() {
+        s[32 + 2 * r..34 + 2 * r].copy_from_slice(&bytes[m..m + 2]);
     }
 }
 
