@@ -70,19 +70,19 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub max_tokens: usize,
     /// 0 always takes the most likely token; higher is more varied.
-    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     pub temperature: f32,
     /// Choose among the N most likely tokens; 0 is off.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub top_k: usize,
     /// Choose among the most likely tokens that together have this probability; 1 is off.
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     pub top_p: f32,
     /// Drop tokens less likely than this share of the most likely one; 0 is off.
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
     pub min_p: f32,
     /// Divide the logits of recent tokens by this; 1 is off.
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     pub repeat_penalty: f32,
     /// Seed of the draw: the same seed gives the same text.
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -42,3 +42,8 @@ pub mod graph {
     pub use frit_ir::{Attr, Attrs, Expr, Registry, ScalarOp, Symbols, Type, ValueId};
     pub use frit_ops::registry;
 }
+
+/// The README's Rust blocks, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

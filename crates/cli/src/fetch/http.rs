@@ -107,10 +107,10 @@ fn fatal(message: String) -> Broken {
 
 fn sort_error(url: &str, e: ureq::Error) -> Broken {
     match e {
-        ureq::Error::Io(_)
-        | ureq::Error::Timeout(_)
-        | ureq::Error::ConnectionFailed
-        | ureq::Error::Protocol(_) => Broken::Passing(e.to_string()),
+        ureq::Error::Timeout(_) => Broken::Passing("the server sent nothing in time".into()),
+        ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_) => {
+            Broken::Passing(e.to_string())
+        }
         e => fatal(format!("{url}: {e}")),
     }
 }
