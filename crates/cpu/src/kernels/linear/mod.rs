@@ -17,6 +17,8 @@ mod avx512;
 mod finish;
 mod float;
 mod gather;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod quant;
 pub(crate) mod rows;
 mod simd;

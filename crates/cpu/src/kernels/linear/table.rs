@@ -80,6 +80,8 @@ pub(crate) static SETS: &[Set] = &[
     (&avxvnni::OPS, Isa::Avx2, || Isa::Avx2.is_available() && is_x86_feature_detected!("avxvnni")),
     #[cfg(target_arch = "x86_64")]
     (&avx512::OPS, Isa::Avx512, || Isa::Avx512.is_available()),
+    #[cfg(target_arch = "aarch64")]
+    (&neon::OPS, Isa::Portable, || std::arch::is_aarch64_feature_detected!("dotprod")),
 ];
 
 /// Position in [`SETS`] of the fastest set of `isa` (or of a lesser one, if the machine lacks that).
@@ -209,3 +211,5 @@ entries!(avxvnni, super::super::avx2::Avx2<true>, 4, 1, 6, 1,
 #[cfg(target_arch = "x86_64")]
 entries!(avx512, super::super::avx512::Avx512, 6, 2, 6, 2,
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi")]);
+#[cfg(target_arch = "aarch64")]
+entries!(neon, super::super::neon::Neon, 3, 1, 6, 1, #[target_feature(enable = "neon,dotprod")]);
