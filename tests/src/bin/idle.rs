@@ -1,4 +1,4 @@
-//! CPU use of a process that has loaded a model, generated a little and then does nothing. Usage: idle [SECONDS]
+//! CPU use of a process that has loaded a model, generated a little and then does nothing. Usage: `idle [SECONDS]`
 
 use std::time::Duration;
 

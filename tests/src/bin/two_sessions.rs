@@ -1,5 +1,5 @@
 //! Two sessions that generate from two threads against the same work one after the other: prints the ratio of their rates.
-//! Usage: two_sessions [TOKENS] [ROUNDS]
+//! Usage: `two_sessions [TOKENS] [ROUNDS]`
 
 use std::time::Instant;
 
