@@ -6,7 +6,7 @@
 //! Weights stand in groups of equal N. The epilogue of a group takes its products (f32) in order, then its extra
 //! operands.
 //!
-//! With `bits` 8 or 16 the activations are rounded per 32 (see [`quant`]); otherwise they stay f32 and weights are
+//! With `bits` 8 or 16 the activations are rounded per 32 (see `quant.rs`); otherwise they stay f32 and weights are
 //! decoded to their exact values. Sums are f32, k ascending. The same bits come out for every instruction set, number of
 //! threads and number of rows.
 
