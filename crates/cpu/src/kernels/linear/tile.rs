@@ -338,12 +338,52 @@ pub(super) unsafe fn expand<S: Simd, const D: usize>(a: &Expand) {
     }
 }
 
+/// The integer sums of group `g` of 32 columns; `w` is the first panel's codes of them, `x.init` that of the group.
+#[inline(always)]
+unsafe fn tile_dots<S: Simd, const D: usize, const R: usize, const P: usize, const L: usize>(
+    w: *const u8,
+    stride: usize,
+    x: &XTile,
+    g: usize,
+) -> [[S::I; P]; R] {
+    let l = const { layout(D) };
+    let fix = const { correction(&layout(D), S::BIAS) };
+    let per = l.group() / 4;
+    // SAFETY: the caller's.
+    unsafe {
+        let mut sum = [[S::splat_i(0); P]; R];
+        for level in 0..L {
+            for (r, sum) in sum.iter_mut().enumerate() {
+                if level > 0 {
+                    *sum = sum.map(|s| S::mul_i(s, RADIX));
+                }
+                if fix != 0 {
+                    let init = S::splat_i(*x.init[plane(fix)].add(level * R + r));
+                    *sum = sum.map(|s| S::add_i(s, init));
+                }
+            }
+            let (mut w, mut q) = (w.add(g * per * 64), x.q.add((level * 8 + g * per) * 4 * R));
+            for _ in 0..per {
+                for p in 0..P {
+                    let code = S::load(w.add(p * stride));
+                    for (r, sum) in sum.iter_mut().enumerate() {
+                        sum[p] = S::dot(l.signed, sum[p], code, q.add(r * 4));
+                    }
+                }
+                w = w.add(64);
+                q = q.add(4 * R);
+            }
+        }
+        sum
+    }
+}
+
 /// Tiles of `R` rows, in `L` levels, by `P` expanded panels.
 #[inline(always)]
 unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize, const L: usize>(a: &TileQ) {
     let l = const { layout(D) };
     let fix = const { correction(&layout(D), S::BIAS) };
-    let (sub, per) = (32 / l.group(), l.group() / 4);
+    let sub = 32 / l.group();
     let (scales_at, mins_at) = expanded(&l, a.count);
     // SAFETY: the caller's: whole expanded panels, whole tiles of activations, room for whole tiles of results.
     unsafe {
@@ -362,29 +402,7 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize, c
             let mut m = a.panel.add(mins_at).cast::<f32>();
             for _ in 0..a.count / 32 {
                 for g in 0..sub {
-                    let mut sum = [[S::splat_i(0); P]; R];
-                    for level in 0..L {
-                        for (r, sum) in sum.iter_mut().enumerate() {
-                            if level > 0 {
-                                *sum = sum.map(|s| S::mul_i(s, RADIX));
-                            }
-                            if fix != 0 {
-                                let init = S::splat_i(*x.init[plane(fix)].add(level * R + r));
-                                *sum = sum.map(|s| S::add_i(s, init));
-                            }
-                        }
-                        let (mut w, mut q) = (w.add(g * per * 64), x.q.add((level * 8 + g * per) * 4 * R));
-                        for _ in 0..per {
-                            for p in 0..P {
-                                let code = S::load(w.add(p * a.stride));
-                                for (r, sum) in sum.iter_mut().enumerate() {
-                                    sum[p] = S::dot(l.signed, sum[p], code, q.add(r * 4));
-                                }
-                            }
-                            w = w.add(64);
-                            q = q.add(4 * R);
-                        }
-                    }
+                    let sum = tile_dots::<S, D, R, P, L>(w, a.stride, &x, g);
                     for p in 0..P {
                         let scale = S::load_f32(s.byte_add(p * a.stride));
                         for (r, (acc, sum)) in acc.iter_mut().zip(&sum).enumerate() {
