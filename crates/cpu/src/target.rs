@@ -16,7 +16,7 @@ use crate::kernels::{
 const ALIGN: u64 = 64;
 
 /// The tables in the order of preference: packed weights come before the rows that read them as they lie in the file.
-const FILES: &[&[CpuRow]] = &[
+static FILES: &[&[CpuRow]] = &[
     linear::ROWS,
     matmul::ROWS,
     attention::ROWS,

@@ -8,7 +8,7 @@ use super::walk::{self, Side};
 use crate::args::Args;
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[
+pub static ROWS: &[CpuRow] = &[
     CpuRow {
         row: KernelRow {
             name: "concat",

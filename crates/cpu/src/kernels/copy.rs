@@ -7,7 +7,7 @@ use super::walk::{self, Side};
 use crate::args::{Args, MAX_RANK, Operand};
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[
+pub static ROWS: &[CpuRow] = &[
     CpuRow {
         row: KernelRow {
             name: "copy",

@@ -11,7 +11,7 @@ use super::walk;
 use crate::args::Args;
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "dequantize",
         op: "dequantize",

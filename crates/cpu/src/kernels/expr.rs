@@ -9,7 +9,7 @@ use crate::args::{Args, Operand};
 use crate::expr::{Dst, MAX_OPERANDS, Src, TILE};
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "expr",
         op: "expr",

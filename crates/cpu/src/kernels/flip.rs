@@ -7,7 +7,7 @@ use super::walk::{self, Side};
 use crate::args::Args;
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "flip",
         op: "flip",

@@ -13,7 +13,7 @@ use crate::pool::Team;
 const INDEX: &[DType] = &[DType::I32, DType::I64];
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[
+pub static ROWS: &[CpuRow] = &[
     CpuRow {
         row: KernelRow {
             name: "gather",

@@ -15,7 +15,7 @@ const OUT: OperandSpec = one("out", F32S, LayoutClass::Dense);
 const PARAMS: &[ParamSpec] = &[real("eps"), int("plus_one"), int("rms")];
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[plain("rms_norm"), plain("layer_norm"), RESIDUAL];
+pub static ROWS: &[CpuRow] = &[plain("rms_norm"), plain("layer_norm"), RESIDUAL];
 
 const fn plain(op: &'static str) -> CpuRow {
     let row = KernelRow {

@@ -22,7 +22,7 @@ const PARAMS: &[ParamSpec] = &[
 ];
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "pad",
         op: "pad",

@@ -9,7 +9,7 @@ use super::walk;
 use crate::args::Args;
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "quantize",
         op: "quantize",

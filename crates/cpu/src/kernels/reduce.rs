@@ -13,7 +13,7 @@ use crate::args::{Args, MAX_RANK, Operand};
 use crate::expr::TILE;
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "reduce",
         op: "reduce",

@@ -6,8 +6,8 @@ use frit_ir::target::{Count, KernelRow, LayoutClass, OperandSpec, ParamSpec, Par
 use crate::args::{Args, Kernel};
 use crate::isa::Isa;
 
-/// A row of the CPU target. Every file of kernels exports `pub const ROWS: &[CpuRow]`; the order within an op is the
-/// order of preference.
+/// A row of the CPU target. Every file of kernels exports `pub static ROWS: &[CpuRow]`, in the order of preference. A static,
+/// so that other crates do not compile the kernels again.
 #[derive(Clone, Copy)]
 pub struct CpuRow {
     /// What the compiler sees.

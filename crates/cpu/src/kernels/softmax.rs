@@ -15,7 +15,7 @@ use crate::expr::io::{self, Rect};
 const TYPES: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "softmax",
         op: "softmax",

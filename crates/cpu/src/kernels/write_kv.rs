@@ -9,7 +9,7 @@ use super::walk::{self, Side};
 use crate::args::{Args, Operand};
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "write_kv",
         op: "write_kv",

@@ -46,7 +46,7 @@ const INPUTS: &[OperandSpec] = &[
 ];
 
 /// Rows of this file.
-pub const ROWS: &[CpuRow] = &[CpuRow {
+pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "attention",
         op: "attention",
