@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Frit against llama.cpp on SmolLM2, in turns on this machine: `bench/peers.sh [RUNS] [THREADS]`.
+# Frit against llama.cpp on one GGUF model (SmolLM2 unless another file is named), in turns on this machine:
+# `bench/peers.sh [RUNS] [THREADS] [MODEL.gguf]`.
 # Installs the peer at a pinned version into target/peers (needs clang-19 and libomp for it: Debian packages clang-19 and
-# libomp-19-dev), builds frit in release, fetches the model, then hands over to peers.py.
+# libomp-19-dev), builds frit in release, fetches the model, waits for the machine to be idle, then hands over to peers.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs=${1:-5}
 threads=${2:-2}
+model=${3:-target/models/SmolLM2-135M-Instruct.Q4_1.gguf}
 peer=target/peers/bin/python
 if ! "$peer" -c 'import llama_cpp; assert llama_cpp.__version__ == "0.3.36"' 2>/dev/null; then
   command -v clang-19 >/dev/null || { echo "clang-19 is missing (Debian: clang-19 libomp-19-dev)" >&2; exit 1; }
@@ -14,5 +16,8 @@ if ! "$peer" -c 'import llama_cpp; assert llama_cpp.__version__ == "0.3.36"' 2>/
 fi
 cargo xtask fetch
 cargo build --release --quiet -p frit-cli
-exec "$peer" bench/peers.py --frit target/release/frit --model target/models/SmolLM2-135M-Instruct.Q4_1.gguf \
-  --runs "$runs" --threads "$threads"
+for _ in $(seq 40); do # what was built above raised the load; it decays within minutes
+  awk '{exit !($1 > 0.3)}' /proc/loadavg || break
+  sleep 10
+done
+exec "$peer" bench/peers.py --frit target/release/frit --model "$model" --runs "$runs" --threads "$threads"
