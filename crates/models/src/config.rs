@@ -4,6 +4,10 @@ use frit_ir::{DType, ScalarOp};
 use frit_ops::rope_scaling::RopeScaling;
 
 use crate::error::ModelError;
+use crate::metadata::Metadata;
+
+/// The weight that divides the rotary frequencies, in files that have one.
+pub const DIVISORS: &str = "rope_freqs.weight";
 
 /// The most layers that a configuration may name.
 pub const MAX_LAYERS: usize = 4096;
@@ -28,8 +32,15 @@ pub struct Rope {
     pub style: RopeStyle,
     /// How the frequencies are changed for long contexts.
     pub scaling: RopeScaling,
-    /// Whether the file has a weight `rope_freqs.weight` `f32 [dims/2]` that divides the frequencies.
+    /// Whether the weight [`DIVISORS`] `f32 [dims/2]` divides the frequencies.
     pub divisors: bool,
+}
+
+impl Rope {
+    /// Unscaled.
+    pub fn plain(theta: f64, dims: usize, style: RopeStyle) -> Rope {
+        Rope { theta, dims, style, scaling: RopeScaling::None, divisors: false }
+    }
 }
 
 /// Hyperparameters. Sizes are in elements.
@@ -51,20 +62,34 @@ pub struct Config {
     pub context: usize,
     /// Added to the mean square in RMS norms.
     pub norm_eps: f64,
+    /// Whether RMS norms multiply by 1 + weight.
+    pub norm_plus_one: bool,
     /// Activation of the gate.
     pub activation: ScalarOp,
     /// Rotary embedding.
     pub rope: Rope,
+    /// The same in layers that have a window, if they differ.
+    pub local_rope: Option<Rope>,
     /// One entry per layer: `Some(n)` if a position sees only itself and the n − 1 before it.
     pub windows: Vec<Option<usize>>,
+    /// Whether each head of queries and keys goes through an RMS norm before it turns.
+    pub qk_norm: bool,
+    /// Factor on the scores of attention.
+    pub attention_scale: f64,
+    /// Scores s become c·tanh(s / c).
+    pub attention_softcap: Option<f64>,
     /// Whether query, key and value projections have biases.
     pub qkv_bias: bool,
     /// Whether the attention's output projection has a bias.
     pub out_bias: bool,
     /// Whether the MLP's projections have biases.
     pub mlp_bias: bool,
+    /// Factor on the embedded tokens.
+    pub embedding_scale: f64,
     /// Whether the embedding table is also the output head.
     pub tied: bool,
+    /// Logits y become c·tanh(y / c).
+    pub logit_softcap: Option<f64>,
     /// Token that begins a text, if the file names one.
     pub bos: Option<u32>,
     /// Tokens that end a text, as far as the file names them.
@@ -88,10 +113,11 @@ impl Config {
         if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             return bad("key/value heads", self.kv_heads, format!("a divisor of the {} heads", self.heads));
         }
-        let dims = self.rope.dims;
-        if dims == 0 || !dims.is_multiple_of(2) || dims > self.head_dim {
-            let want = format!("even, above 0 and at most the head width {}", self.head_dim);
-            return bad("rotary dimensions", dims, want);
+        for dims in self.local_rope.iter().chain([&self.rope]).map(|r| r.dims) {
+            if dims == 0 || !dims.is_multiple_of(2) || dims > self.head_dim {
+                let want = format!("even, above 0 and at most the head width {}", self.head_dim);
+                return bad("rotary dimensions", dims, want);
+            }
         }
         if self.layers() == 0 || self.layers() > MAX_LAYERS {
             return bad("layers", self.layers(), format!("from 1 to {MAX_LAYERS}"));
@@ -101,6 +127,35 @@ impl Config {
         }
         Ok(())
     }
+
+    /// The configuration, if [`Config::check`] accepts it.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn checked(self) -> Result<Config, ModelError> {
+        self.check()?;
+        Ok(self)
+    }
+}
+
+/// The number of layers that `key` names.
+pub(crate) fn layers(m: &Metadata, key: &str) -> Result<usize, ModelError> {
+    let n = m.need_size(key)?;
+    let bad = || ModelError::BadValue {
+        key: key.into(),
+        value: n.to_string(),
+        want: format!("at most {MAX_LAYERS}"),
+    };
+    if n > MAX_LAYERS { Err(bad()) } else { Ok(n) }
+}
+
+/// `whole / parts`, which must be exact where no key says the width of a head.
+pub(crate) fn even_share(key: &str, whole: usize, parts: usize) -> Result<usize, ModelError> {
+    if whole.is_multiple_of(parts) {
+        return Ok(whole / parts);
+    }
+    let want = format!("a multiple of the {parts} heads");
+    Err(ModelError::BadValue { key: key.into(), value: whole.to_string(), want })
 }
 
 /// How a model's graph is built. Sizes are upper bounds of the graph's symbols.

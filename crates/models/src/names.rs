@@ -11,21 +11,40 @@ static LAYER: &[(&str, &str)] = &[
     ("attn_k", "self_attn.k_proj"),
     ("attn_v", "self_attn.v_proj"),
     ("attn_output", "self_attn.o_proj"),
+    ("attn_q_norm", "self_attn.q_norm"),
+    ("attn_k_norm", "self_attn.k_norm"),
     ("ffn_norm", "post_attention_layernorm"),
     ("ffn_gate", "mlp.gate_proj"),
     ("ffn_up", "mlp.up_proj"),
     ("ffn_down", "mlp.down_proj"),
 ];
 
+/// Stems of Gemma's layers that mean something else than in [`LAYER`], or are not there.
+static GEMMA: &[(&str, &str)] = &[
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+];
+
 /// The canonical name of the GGUF tensor `name`. A name that no table has stays as it is, and is then found to be unused.
 pub fn from_gguf(name: &str) -> String {
+    translate(name, &[LAYER])
+}
+
+/// As [`from_gguf`], for Gemma 3.
+pub fn from_gguf_gemma(name: &str) -> String {
+    translate(name, &[GEMMA, LAYER])
+}
+
+/// Looks up the stem of a layer's tensor in `layer`, the first table first.
+fn translate(name: &str, layer: &[&'static [(&'static str, &'static str)]]) -> String {
+    let look = |table: &[(&str, &'static str)], s: &str| table.iter().find(|(g, _)| *g == s).map(|(_, c)| *c);
     let translated = name.rsplit_once('.').and_then(|(stem, kind)| {
-        let look =
-            |table: &'static [(&str, &str)], s: &str| table.iter().find(|(g, _)| *g == s).map(|(_, c)| *c);
         match stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
-            Some((layer, stem)) => {
-                let layer: u32 = layer.parse().ok()?;
-                Some(format!("model.layers.{layer}.{}.{kind}", look(LAYER, stem)?))
+            Some((i, stem)) => {
+                let i: u32 = i.parse().ok()?;
+                let stem = layer.iter().find_map(|table| look(table, stem))?;
+                Some(format!("model.layers.{i}.{stem}.{kind}"))
             }
             None => Some(format!("{}.{kind}", look(GLOBAL, stem)?)),
         }
@@ -51,6 +70,14 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(from_gguf(gguf), want);
+        }
+        for (gguf, want) in [
+            ("blk.2.ffn_norm.weight", "model.layers.2.pre_feedforward_layernorm.weight"),
+            ("blk.2.post_attention_norm.weight", "model.layers.2.post_attention_layernorm.weight"),
+            ("blk.2.attn_k_norm.weight", "model.layers.2.self_attn.k_norm.weight"),
+            ("output_norm.weight", "model.norm.weight"),
+        ] {
+            assert_eq!(from_gguf_gemma(gguf), want);
         }
     }
 }

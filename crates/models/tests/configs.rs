@@ -114,7 +114,7 @@ fn what_is_not_supported_is_named_with_its_value() {
     );
     assert!(matches!(
         arch::find(Form::Gguf, "warp"),
-        Err(ModelError::UnknownArch { name, known, .. }) if name == "warp" && known == "llama"
+        Err(ModelError::UnknownArch { name, known, .. }) if name == "warp" && known == "llama, qwen2, qwen3, gemma3"
     ));
     let known = arch::find(Form::HuggingFace, "warp").unwrap_err().to_string();
     assert!(known.contains("llama, mistral"), "{known}");
@@ -163,6 +163,7 @@ fn mistral_windows_follow_the_layer_types() {
 /// GGUF metadata of a small model, with changes.
 fn gguf(changes: &[(&str, MetaValue)]) -> Result<Config, ModelError> {
     let mut m = Metadata::new();
+    m.insert("general.architecture", text("llama"));
     for (k, v) in [
         ("embedding_length", 64),
         ("attention.head_count", 4),

@@ -69,39 +69,33 @@ fn slots(o: BuildOptions) -> String {
     g.ty(g.find("model.layers.0.self_attn.keys").unwrap()).shape[2].to_string()
 }
 
-#[test]
-fn llama_logits() {
-    let e = logits_error("llama", || Runner::golden("llama", &options().rows(19)));
-    assert!(e < CLOSE, "{e}");
-}
+/// The golden models.
+const MODELS: &[&str] = &["llama", "mistral", "qwen2", "qwen3", "gemma3_text"];
 
 #[test]
-fn mistral_logits() {
-    let e = logits_error("mistral", || Runner::golden("mistral", &options().rows(19)));
-    assert!(e < CLOSE, "{e}");
-    // In a ring as well: 19 tokens in one step of a window of 6.
-    let e = logits_error("mistral", || Runner::golden("mistral", &options().rows(19).chunk(19)));
-    assert!(e < CLOSE, "{e}");
-}
-
-#[test]
-fn llama_continues_in_any_steps() {
-    for chunk in [512, 1, 3, 7] {
-        continues("llama", chunk);
+fn logits_are_the_reference_s() {
+    for model in MODELS {
+        let e = logits_error(model, || Runner::golden(model, &options().rows(19)));
+        assert!(e < CLOSE, "{model}: {e}");
+        // Windows in rings as well: 19 tokens in one step.
+        let e = logits_error(model, || Runner::golden(model, &options().rows(19).chunk(19)));
+        assert!(e < CLOSE, "{model}: {e}");
     }
 }
 
 #[test]
-fn mistral_continues_in_any_steps() {
-    for chunk in [512, 1, 3, 7] {
-        continues("mistral", chunk);
+fn models_continue_in_any_steps() {
+    for model in MODELS {
+        for chunk in [512, 1, 3, 7] {
+            continues(model, chunk);
+        }
     }
 }
 
 #[test]
 fn a_continuation_repeats_in_pieces() {
     let o = || options().rows(35);
-    for model in ["llama", "mistral"] {
+    for model in MODELS {
         for n in [35, 1, 3, 7] {
             repeats(model, n, o().chunk(n).rows(n));
         }
@@ -109,7 +103,33 @@ fn a_continuation_repeats_in_pieces() {
     // The same window over plain storage of the whole context.
     assert_eq!(slots(o().chunk(3)), "9");
     assert_eq!(slots(o().chunk(40).context(40)), "C");
-    repeats("mistral", 3, o().chunk(40).context(40));
+    for model in ["mistral", "gemma3_text"] {
+        repeats(model, 3, o().chunk(40).context(40));
+    }
+}
+
+/// The logits of Gemma with a cap are those without it, capped; a cap on the scores changes them.
+#[test]
+fn caps_are_applied() {
+    let want = tensors("gemma3_text", "golden.safetensors");
+    let rows = ids(&want["input_ids"]);
+    let plain = want["logits"].to_f32().unwrap();
+    let file = tensors("gemma3_text", "model.safetensors");
+    let arch = arch::find(Form::HuggingFace, "gemma3_text").unwrap();
+    let all: Vec<i32> = (0..19).collect();
+    let run = |key: &str, cap: f64| {
+        let mut m = Metadata::from_json(&config("gemma3_text")).unwrap();
+        m.insert(key, MetaValue::Float(cap));
+        Runner::new(arch, &m, &file, &options().rows(19)).step(&rows[0], 0, &all).unwrap().to_vec()
+    };
+    let capped: Vec<f32> = plain[..19 * 320].iter().map(|y| 0.3 * (y / 0.3).tanh()).collect();
+    assert!(error(&capped, &plain[..19 * 320]) > 0.1);
+    let e = error(&run("final_logit_softcapping", 0.3), &capped);
+    assert!(e < CLOSE, "{e}");
+    let e = error(&run("attn_logit_softcapping", 1e4), &plain[..19 * 320]);
+    assert!(e < CLOSE, "{e}");
+    let e = error(&run("attn_logit_softcapping", 0.1), &plain[..19 * 320]);
+    assert!(e > 100.0 * CLOSE, "{e}");
 }
 
 #[test]
@@ -131,61 +151,92 @@ fn permuted(t: &Tensor, heads: usize) -> Tensor {
     Tensor::from_f32(&[n, k], &out).unwrap()
 }
 
-/// The llama golden model as a GGUF file would hold it.
-fn as_gguf() -> (Metadata, HashMap<String, Tensor>) {
+/// Sizes in a `config.json` and in GGUF metadata.
+const SIZES: &[(&str, &str)] = &[
+    ("hidden_size", "embedding_length"),
+    ("num_attention_heads", "attention.head_count"),
+    ("num_key_value_heads", "attention.head_count_kv"),
+    ("max_position_embeddings", "context_length"),
+    ("intermediate_size", "feed_forward_length"),
+    ("num_hidden_layers", "block_count"),
+    ("head_dim", "attention.key_length"),
+    ("head_dim", "attention.value_length"),
+    ("head_dim", "rope.dimension_count"),
+    ("sliding_window", "attention.sliding_window"),
+];
+
+/// Stems of tensors in Gemma's folders and GGUF files, and of all others.
+const GEMMA_NAMES: &[(&str, &str)] =
+    &[("post_attention_layernorm", "post_attention_norm"), ("pre_feedforward_layernorm", "ffn_norm")];
+const NAMES: &[(&str, &str)] = &[
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("lm_head", "output"),
+    ("model.layers", "blk"),
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+
+/// A golden model as a GGUF file of `architecture` would hold it.
+fn as_gguf(model: &str, architecture: &str) -> (Metadata, HashMap<String, Tensor>) {
+    let json = Metadata::from_json(&config(model)).unwrap();
     let mut m = Metadata::new();
-    for (key, v) in [
-        ("embedding_length", 64),
-        ("attention.head_count", 4),
-        ("attention.head_count_kv", 2),
-        ("context_length", 256),
-        ("feed_forward_length", 112),
-        ("block_count", 3),
-        ("rope.dimension_count", 16),
-    ] {
-        m.insert(format!("llama.{key}"), MetaValue::Int(v));
+    m.insert("general.architecture", MetaValue::Text(architecture.into()));
+    for (hf, gguf) in SIZES {
+        if let Some(v) = json.size(hf).unwrap() {
+            m.insert(format!("{architecture}.{gguf}"), MetaValue::Int(v as i64));
+        }
     }
-    m.insert("llama.attention.layer_norm_rms_epsilon", MetaValue::Float(1e-6));
+    let theta = ["rope_parameters.rope_theta", "rope_parameters.full_attention.rope_theta"];
+    let theta = theta.iter().find_map(|k| json.number(k).unwrap()).unwrap();
+    m.insert(format!("{architecture}.rope.freq_base"), MetaValue::Float(theta));
+    m.insert(format!("{architecture}.attention.layer_norm_rms_epsilon"), MetaValue::Float(1e-6));
     m.insert("tokenizer.ggml.eos_token_id", MetaValue::Int(2));
     m.insert("tokenizer.ggml.eot_token_id", MetaValue::Int(7));
-    let names = [
-        ("model.embed_tokens", "token_embd"),
-        ("model.norm", "output_norm"),
-        ("lm_head", "output"),
-        ("model.layers", "blk"),
-        ("input_layernorm", "attn_norm"),
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("post_attention_layernorm", "ffn_norm"),
-        ("mlp.gate_proj", "ffn_gate"),
-        ("mlp.up_proj", "ffn_up"),
-        ("mlp.down_proj", "ffn_down"),
-    ];
-    let rename = |n: &str| names.iter().fold(n.to_string(), |n, (from, to)| n.replace(from, to));
+    let gemma = architecture == "gemma3";
+    let names = || GEMMA_NAMES.iter().filter(|_| gemma).chain(NAMES);
+    let rename = |n: &str| names().fold(n.to_string(), |n, (from, to)| n.replace(from, to));
     let heads = |n: &str| [("q_proj", 4), ("k_proj", 2)].iter().find(|(p, _)| n.contains(p)).map(|p| p.1);
-    let file = tensors("llama", "model.safetensors")
-        .into_iter()
-        .map(|(n, t)| (rename(&n), heads(&n).map_or(t.clone(), |h| permuted(&t, h))))
-        .collect();
-    (m, file)
+    let convert = |n: &str, t: Tensor| match heads(n) {
+        Some(h) if architecture == "llama" => permuted(&t, h),
+        None if gemma && n.ends_with("norm.weight") => {
+            let v: Vec<f32> = t.to_f32().unwrap().iter().map(|v| 1.0 + v).collect();
+            Tensor::from_f32(t.shape(), &v).unwrap()
+        }
+        _ => t,
+    };
+    let file = tensors(model, "model.safetensors").into_iter();
+    (m, file.map(|(n, t)| (rename(&n), convert(&n, t))).collect())
 }
 
 #[test]
 fn a_gguf_file_gives_the_same_model() {
-    let (m, file) = as_gguf();
-    let arch = arch::find(Form::Gguf, "llama").unwrap();
-    let run = || Runner::new(arch, &m, &file, &options().rows(19));
-    let e = logits_error("llama", run);
-    assert!(e < CLOSE, "{e}");
-    let c = run().decoder.config;
-    assert_eq!((c.vocab, c.tied, c.eos), (320, false, vec![2, 7]));
+    for (model, architecture) in
+        [("llama", "llama"), ("qwen2", "qwen2"), ("qwen3", "qwen3"), ("gemma3_text", "gemma3")]
+    {
+        let (m, file) = as_gguf(model, architecture);
+        let arch = arch::find(Form::Gguf, architecture).unwrap();
+        let run = || Runner::new(arch, &m, &file, &options().rows(19));
+        let e = logits_error(model, run);
+        assert!(e < CLOSE, "{model}: {e}");
+        let c = run().decoder.config;
+        assert_eq!((c.tied, c.eos), (model != "llama", vec![2, 7]), "{model}");
+    }
 }
 
 #[test]
 fn frequency_divisors_of_one_change_nothing_and_others_do() {
-    let (m, mut file) = as_gguf();
+    let (m, mut file) = as_gguf("llama", "llama");
     let arch = arch::find(Form::Gguf, "llama").unwrap();
     for (by, same) in [(1.0, true), (2.0, false)] {
         file.insert("rope_freqs.weight".into(), Tensor::from_f32(&[8], &[by; 8]).unwrap());
@@ -206,7 +257,7 @@ fn frequency_divisors_of_one_change_nothing_and_others_do() {
 /// Weights in other types give what the same values in f32 give.
 #[test]
 fn stored_types_are_read_as_they_are() {
-    let (m, mut file) = as_gguf();
+    let (m, mut file) = as_gguf("llama", "llama");
     file.remove("output.weight");
     let mut plain = file.clone();
     let types = [DType::Q8_0, DType::Q4_1, DType::F16, DType::BF16];

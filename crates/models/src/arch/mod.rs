@@ -2,7 +2,12 @@
 //!
 //! A new architecture is a file with these functions and a row in [`ARCHS`] for each form of file.
 
+mod decoder;
+pub mod gemma3;
+mod gguf;
+mod hf;
 pub mod llama;
+pub mod qwen;
 mod rope;
 
 use frit_ir::{DType, Graph, Registry};
@@ -50,6 +55,12 @@ pub const ARCHS: &[Arch] = &[
     Arch { name: "llama", form: Form::Gguf, config: llama::from_gguf, build: llama::build },
     Arch { name: "llama", form: Form::HuggingFace, config: llama::from_llama, build: llama::build },
     Arch { name: "mistral", form: Form::HuggingFace, config: llama::from_mistral, build: llama::build },
+    Arch { name: "qwen2", form: Form::Gguf, config: qwen::from_gguf2, build: llama::build },
+    Arch { name: "qwen2", form: Form::HuggingFace, config: qwen::from_qwen2, build: llama::build },
+    Arch { name: "qwen3", form: Form::Gguf, config: qwen::from_gguf3, build: llama::build },
+    Arch { name: "qwen3", form: Form::HuggingFace, config: qwen::from_qwen3, build: llama::build },
+    Arch { name: "gemma3", form: Form::Gguf, config: gemma3::from_gguf, build: gemma3::build },
+    Arch { name: "gemma3_text", form: Form::HuggingFace, config: gemma3::from_hf, build: gemma3::build },
 ];
 
 /// The architecture that a file of this form calls `name`.
@@ -69,6 +80,7 @@ impl Arch {
     /// The canonical name of a tensor of the file.
     pub fn canonical(&self, name: &str) -> String {
         match self.form {
+            Form::Gguf if self.name == "gemma3" => names::from_gguf_gemma(name),
             Form::Gguf => names::from_gguf(name),
             Form::HuggingFace => name.into(),
         }

@@ -8,10 +8,29 @@ use crate::metadata::Metadata;
 
 /// From `config.json`: `rope_parameters` (newer files) or `rope_scaling` with `rope_theta` beside it.
 pub fn from_hf(m: &Metadata, head_dim: usize, context: usize) -> Result<Rope, ModelError> {
-    let group = ["rope_parameters", "rope_scaling"]
-        .into_iter()
-        .find(|g| m.any_under(&format!("{g}.")).is_some())
-        .unwrap_or("rope_scaling");
+    let groups = ["rope_parameters", "rope_scaling"];
+    let group = groups.into_iter().find(|g| m.any_under(&format!("{g}.")).is_some());
+    from_group(m, group.unwrap_or("rope_scaling"), head_dim, context)
+}
+
+/// As [`from_hf`], for layers that see everything, and for layers with a window: `rope_parameters` has a group for each (newer
+/// files), or `rope_local_base_freq`, by default `local_theta`, stands beside the one.
+pub fn two_from_hf(
+    m: &Metadata,
+    head_dim: usize,
+    context: usize,
+    local_theta: f64,
+) -> Result<(Rope, Rope), ModelError> {
+    let [full, local] = ["rope_parameters.full_attention", "rope_parameters.sliding_attention"];
+    if [full, local].iter().all(|g| m.any_under(&format!("{g}.")).is_some()) {
+        return Ok((from_group(m, full, head_dim, context)?, from_group(m, local, head_dim, context)?));
+    }
+    let theta = m.positive("rope_local_base_freq")?.unwrap_or(local_theta);
+    Ok((from_hf(m, head_dim, context)?, Rope::plain(theta, head_dim, RopeStyle::Half)))
+}
+
+/// From the keys below `group`, with what is outside it as defaults.
+fn from_group(m: &Metadata, group: &str, head_dim: usize, context: usize) -> Result<Rope, ModelError> {
     let key = |k: &str| format!("{group}.{k}");
     let theta = m.positive(&key("rope_theta"))?.or(m.positive("rope_theta")?).unwrap_or(10_000.0);
     for k in [key("partial_rotary_factor"), "partial_rotary_factor".into()] {
@@ -51,16 +70,16 @@ pub fn from_hf(m: &Metadata, head_dim: usize, context: usize) -> Result<Rope, Mo
     Ok(Rope { theta, dims: head_dim, style: RopeStyle::Half, scaling, divisors: false })
 }
 
-/// From GGUF metadata below `{arch}.rope.`.
+/// From GGUF metadata below `{prefix}.`.
 pub fn from_gguf(
     m: &Metadata,
-    arch: &str,
+    prefix: &str,
     head_dim: usize,
     context: usize,
     style: RopeStyle,
     divisors: bool,
 ) -> Result<Rope, ModelError> {
-    let key = |k: &str| format!("{arch}.rope.{k}");
+    let key = |k: &str| format!("{prefix}.{k}");
     let theta = m.positive(&key("freq_base"))?.unwrap_or(10_000.0);
     let dims = m.size(&key("dimension_count"))?.unwrap_or(head_dim);
     let kind = key("scaling.type");

@@ -4,6 +4,7 @@ use frit_ir::{Dim, ValueId};
 use frit_ops::build::Attention;
 
 use crate::blocks::linear::linear;
+use crate::blocks::norm::rms;
 use crate::blocks::rope::Rotation;
 use crate::config::{Config, Sizes};
 use crate::error::ModelError;
@@ -23,6 +24,8 @@ pub struct Inputs {
     pub kv_len: ValueId,
     /// How queries and keys turn.
     pub rotation: Rotation,
+    /// The same in layers that have a window.
+    pub local: Rotation,
 }
 
 impl Inputs {
@@ -33,7 +36,7 @@ impl Inputs {
     }
 }
 
-/// Attention of `x f32 [batch, tokens, hidden]` with projections below `{name}.` and a window, if there is one: f32, same shape.
+/// Attention of `x f32 [batch, tokens, hidden]` in layer `layer`, with projections below `{name}.`: f32, same shape.
 /// Keys and values are kept in the states `{name}.keys` and `{name}.values`, `[batch, kv_heads, positions, head_dim]`.
 ///
 /// A windowed layer keeps a ring of window + chunk positions where that is less than the whole context: a step writes all of its
@@ -45,13 +48,13 @@ pub fn attention(
     net: &mut Net,
     x: ValueId,
     name: &str,
+    layer: usize,
     c: &Config,
     sizes: &Sizes,
-    window: Option<usize>,
     io: &Inputs,
 ) -> Result<ValueId, ModelError> {
     let part = |p: &str| format!("{name}.{p}");
-    let (d, hidden) = (c.head_dim, c.hidden);
+    let (d, hidden, window) = (c.head_dim, c.hidden, c.windows[layer]);
     let project = |net: &mut Net, p: &str, heads: usize| {
         let y = linear(net, x, &part(p), heads * d, hidden, c.qkv_bias)?;
         Ok::<_, ModelError>(net.b.reshape(y, io.rows(&[heads, d]))?)
@@ -59,8 +62,13 @@ pub fn attention(
     let q = project(net, "q_proj", c.heads)?;
     let k = project(net, "k_proj", c.kv_heads)?;
     let v = project(net, "v_proj", c.kv_heads)?;
-    let q = io.rotation.turn(net, q, io.positions)?;
-    let k = io.rotation.turn(net, k, io.positions)?;
+    let rotation = if window.is_some() { &io.local } else { &io.rotation };
+    let turn = |net: &mut Net, p: &str, x: ValueId| {
+        let x = if c.qk_norm { rms(net, x, &part(p), d, c)? } else { x };
+        rotation.turn(net, x, io.positions)
+    };
+    let q = turn(net, "q_norm", q)?;
+    let k = turn(net, "k_norm", k)?;
 
     let ring = window.map(|w| w + sizes.chunk).filter(|n| *n < sizes.context);
     let slots = ring.map_or(io.capacity.clone(), Dim::from);
@@ -75,7 +83,9 @@ pub fn attention(
     let values = keep(net, "values", v)?;
 
     let options = Attention {
+        scale: Some(c.attention_scale),
         causal: true,
+        softcap: c.attention_softcap,
         window_left: window.map(|w| w as i64 - 1),
         ring: ring.is_some(),
         kv_len: Some(io.kv_len),

@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod embedding;
 pub mod head;
+pub mod layer;
 pub mod linear;
 pub mod mlp;
 pub mod norm;

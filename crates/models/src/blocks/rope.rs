@@ -4,11 +4,11 @@ use frit_ir::{Tensor, ValueId};
 use frit_ops::build::Rotary;
 use frit_ops::rope_scaling::inverse_frequencies;
 
-use crate::config::{Rope, RopeStyle};
+use crate::config::{DIVISORS, Rope, RopeStyle};
 use crate::error::ModelError;
 use crate::net::Net;
 
-/// The rotation that all layers share.
+/// A rotation that layers share.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
     /// `f32 [dims/2]`.
@@ -17,16 +17,17 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// Declares the frequencies of `rope`.
+    /// Declares the frequencies of `rope` under `{name}.frequencies`.
     ///
     /// # Errors
     /// Scaling parameters out of range; a missing weight.
-    pub fn new(net: &mut Net, rope: &Rope) -> Result<Rotation, ModelError> {
+    pub fn new(net: &mut Net, name: &str, rope: &Rope) -> Result<Rotation, ModelError> {
         let (inverse, factor) = inverse_frequencies(rope.dims, rope.theta, &rope.scaling)?;
         let pairs = rope.dims / 2;
-        let mut frequencies = net.b.constant("rope.frequencies", Tensor::from_f32(&[pairs], &inverse)?)?;
+        let table = Tensor::from_f32(&[pairs], &inverse)?;
+        let mut frequencies = net.b.constant(&format!("{name}.frequencies"), table)?;
         if rope.divisors {
-            let by = net.vector("rope_freqs.weight", pairs)?;
+            let by = net.vector(DIVISORS, pairs)?;
             frequencies = net.b.div(frequencies, by)?;
         }
         let interleaved = rope.style == RopeStyle::Interleaved;
