@@ -1,6 +1,8 @@
 //! Hyperparameters of a decoder-only language model, whatever file they come from, and the options it is built with.
 
-use frit_ir::{DType, ScalarOp};
+use frit_ir::symbols::SymbolError;
+use frit_ir::{DType, Dim, ScalarOp};
+use frit_ops::build::Builder;
 use frit_ops::rope_scaling::RopeScaling;
 
 use crate::error::ModelError;
@@ -168,13 +170,15 @@ pub struct BuildOptions {
     pub chunk: usize,
     /// Most rows of logits in one step (symbol `R`).
     pub rows: usize,
+    /// Most sequences of a session (symbol `B`; without it, one).
+    pub batch: usize,
     /// Element type of the stored keys and values: f32, f16 or bf16.
     pub kv_dtype: DType,
 }
 
 impl Default for BuildOptions {
     fn default() -> BuildOptions {
-        BuildOptions { context: None, chunk: 512, rows: 1, kv_dtype: DType::F32 }
+        BuildOptions { context: None, chunk: 512, rows: 1, batch: 1, kv_dtype: DType::F32 }
     }
 }
 
@@ -194,6 +198,11 @@ impl BuildOptions {
         BuildOptions { rows, ..self }
     }
 
+    /// With sessions of up to `batch` sequences.
+    pub fn batch(self, batch: usize) -> BuildOptions {
+        BuildOptions { batch, ..self }
+    }
+
     /// With another type of keys and values.
     pub fn kv_dtype(self, kv_dtype: DType) -> BuildOptions {
         BuildOptions { kv_dtype, ..self }
@@ -210,7 +219,7 @@ impl BuildOptions {
             let want = format!("from 1 to the model's context of {} positions", config.context);
             return bad("context", context.to_string(), want);
         }
-        for (option, value) in [("chunk", self.chunk), ("rows", self.rows)] {
+        for (option, value) in [("chunk", self.chunk), ("rows", self.rows), ("batch", self.batch)] {
             if value == 0 {
                 return bad(option, "0".into(), "at least 1".into());
             }
@@ -219,7 +228,8 @@ impl BuildOptions {
             return bad("kv_dtype", self.kv_dtype.to_string(), "f32, f16 or bf16".into());
         }
         let chunk = self.chunk.min(context);
-        Ok(Sizes { context, chunk, rows: self.rows.min(chunk), kv_dtype: self.kv_dtype })
+        let rows = self.rows.min(chunk).max(self.batch);
+        Ok(Sizes { context, chunk, rows, batch: self.batch, kv_dtype: self.kv_dtype })
     }
 }
 
@@ -232,6 +242,24 @@ pub struct Sizes {
     pub chunk: usize,
     /// Upper bound of the symbol `R`.
     pub rows: usize,
+    /// Upper bound of the symbol `B`; 1: there is none.
+    pub batch: usize,
     /// Element type of the stored keys and values.
     pub kv_dtype: DType,
+}
+
+impl Sizes {
+    /// The number of sequences in a step of `tokens` tokens each: 1, or the symbol `B`. All sequences together then have at most
+    /// `chunk` tokens in a step, or one each if that is more.
+    ///
+    /// # Errors
+    /// The symbol is declared with another range.
+    pub fn sequences(&self, b: &mut Builder, tokens: &Dim) -> Result<Dim, SymbolError> {
+        if self.batch == 1 {
+            return Ok(Dim::from(1i64));
+        }
+        let batch = b.symbol("B", 1, self.batch as i64)?;
+        b.bound(batch.clone() * tokens.clone(), self.chunk.max(self.batch) as i64);
+        Ok(batch)
+    }
 }

@@ -285,29 +285,66 @@ impl Generation {
         mut step: impl for<'x> FnMut(&'x mut S, Step<'_>) -> Result<&'x [f32], E>,
         mut text: impl FnMut(Option<u32>) -> Result<String, E>,
     ) -> Result<Option<Piece>, GenerateError<E>> {
-        self.started.get_or_insert_with(Instant::now);
-        while self.end.is_none() {
-            self.end = self.must_stop();
-            if self.end.is_some() {
-                break;
-            }
-            let first = self.ran;
-            let last = self.tokens.len().min(first + self.options.chunk);
-            let wanted = last == self.tokens.len() && self.options.max_tokens > 0;
-            let run = Step { tokens: &self.tokens[first..last], start: self.base + first, logits: wanted };
+        loop {
+            let Some(run) = self.next_step() else { return self.last_piece(text) };
             let logits = step(session, run).map_err(GenerateError::Caller)?;
-            if !wanted {
-                self.ran = last;
-                self.stats.prompt_tokens = last;
-                continue;
-            }
-            let piece = self.choose(logits)?;
-            self.ran = last;
-            self.count();
-            if let Some(token) = piece.token {
-                return self.speak(piece, text(Some(token)).map_err(GenerateError::Caller)?).map(Some);
+            if let Some(piece) = self.take_logits(logits, &mut text)? {
+                return Ok(Some(piece));
             }
         }
+    }
+
+    /// What the model has to run next; `None` once the text has ended and only [`Generation::last_piece`] is left. For callers
+    /// that run several generations in one step; others use [`Generation::advance`].
+    pub fn next_step(&mut self) -> Option<Step<'_>> {
+        self.started.get_or_insert_with(Instant::now);
+        if self.end.is_none() {
+            self.end = self.must_stop();
+        }
+        self.end.is_none().then(|| self.step())
+    }
+
+    /// The step that [`Generation::next_step`] gave, again.
+    pub fn step(&self) -> Step<'_> {
+        let last = self.tokens.len().min(self.ran + self.options.chunk);
+        let logits = last == self.tokens.len() && self.options.max_tokens > 0;
+        Step { tokens: &self.tokens[self.ran..last], start: self.base + self.ran, logits }
+    }
+
+    /// Takes the logits of the last token of the step at hand, which has run, and gives the token chosen with its text; `None`
+    /// if the step asked for no logits or an end token was chosen.
+    ///
+    /// # Errors
+    /// What `text` returned; logits that no token can be chosen from.
+    pub fn take_logits<E>(
+        &mut self,
+        logits: &[f32],
+        mut text: impl FnMut(Option<u32>) -> Result<String, E>,
+    ) -> Result<Option<Piece>, GenerateError<E>> {
+        let Step { tokens, logits: wanted, .. } = self.step();
+        let last = self.ran + tokens.len();
+        if !wanted {
+            self.ran = last;
+            self.stats.prompt_tokens = last;
+            return Ok(None);
+        }
+        let piece = self.choose(logits)?;
+        self.ran = last;
+        self.count();
+        match piece.token {
+            Some(token) => self.speak(piece, text(Some(token)).map_err(GenerateError::Caller)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Text that was held back until the end, if there is some; `None` from the second call on.
+    ///
+    /// # Errors
+    /// What `text` returned.
+    pub fn last_piece<E>(
+        &mut self,
+        mut text: impl FnMut(Option<u32>) -> Result<String, E>,
+    ) -> Result<Option<Piece>, GenerateError<E>> {
         if self.flushed {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! What decoders share: inputs, embedding, the walk over the layers, and the head.
 
-use frit_ir::{DType, Dim, Registry, ValueId};
+use frit_ir::{DType, Registry, ValueId};
 
 use crate::arch::Decoder;
 use crate::blocks::attention::Inputs;
@@ -45,7 +45,7 @@ fn inputs(net: &mut Net, c: &Config, sizes: &Sizes) -> Result<(ValueId, ValueId,
     let tokens = b.symbol("T", 1, sizes.chunk as i64)?;
     let capacity = b.symbol("C", 1, sizes.context as i64)?;
     let chosen = b.symbol("R", 1, sizes.rows as i64)?;
-    let batch = Dim::from(1i64);
+    let batch = sizes.sequences(b, &tokens)?;
     let ids = b.input("tokens", DType::I32, [batch.clone(), tokens.clone()])?;
     let positions = b.input("positions", DType::I32, [batch.clone(), tokens.clone()])?;
     let kv_len = b.input("kv_len", DType::I32, [batch.clone()])?;

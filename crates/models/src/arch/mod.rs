@@ -100,9 +100,10 @@ impl Arch {
 
 /// A decoder-only language model as a graph.
 ///
-/// Symbols: `T` tokens in a step, `C` positions that a session holds, `R` rows of logits. Inputs: `tokens` `i32 [1, T]`;
-/// `positions` `i32 [1, T]`; `kv_len` `i32 [1]`, the positions in use after the step; `rows` `i32 [R]`, which tokens of the step to give
-/// logits for. Output: `logits` `f32 [R, vocab]`. Parameters have the canonical names of the weights, states hold keys and values.
+/// Symbols: `T` tokens in a step, `C` positions that a session holds, `R` rows of logits, `B` sequences (just 1 unless built for more).
+/// Inputs: `tokens` `i32 [B, T]`; `positions` `i32 [B, T]`; `kv_len` `i32 [B]`, the positions in use after the step; `rows` `i32 [R]`,
+/// which of the B·T tokens of the step to give logits for. A sequence with fewer than `T` tokens is padded on the left, with position
+/// −1. Output: `logits` `f32 [R, vocab]`. Parameters have the canonical names of the weights, states hold keys and values.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     /// The graph, of unfused ops.
