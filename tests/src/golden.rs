@@ -21,3 +21,13 @@ pub fn smollm2() -> PathBuf {
     assert!(p.exists(), "{} is missing: run `cargo xtask fetch`", p.display());
     p
 }
+
+/// The folder of the real all-MiniLM-L6-v2 model.
+///
+/// # Panics
+/// It was not fetched; says how.
+pub fn minilm() -> PathBuf {
+    let p = root().join("target/models/all-MiniLM-L6-v2");
+    assert!(p.exists(), "{} is missing: run `cargo xtask fetch`", p.display());
+    p
+}

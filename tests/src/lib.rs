@@ -2,5 +2,6 @@
 
 pub mod case;
 pub mod cpu;
+pub mod gguf;
 pub mod golden;
 pub mod random;

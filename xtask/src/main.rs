@@ -15,7 +15,7 @@ const CHORES: &[Chore] = &[
     ("test", "fetch, then run every test", test),
     ("tidy", "check the habits that no compiler checks", tidy::run),
     ("docs", "regenerate the tables in README and docs (--check: only compare)", docs::run),
-    ("examples", "run every example of the frit crate on the real model", examples),
+    ("examples", "run every example of the frit crate on a real model", examples),
     ("bless", "rewrite the expected results of the text goldens", bless),
 ];
 
@@ -69,7 +69,7 @@ fn examples(_: &[String]) -> Result<(), String> {
         .collect();
     names.sort();
     for n in &names {
-        let model = root().join(fetch::SMOLLM2);
+        let model = root().join(if n == "embed" { fetch::MINILM_FOLDER } else { fetch::SMOLLM2 });
         let model = model.to_string_lossy();
         println!("-- example {n}");
         sh("cargo", &["run", "--release", "--quiet", "-p", "frit", "--example", n, "--", &model])?;

@@ -1,8 +1,10 @@
 //! The command line. The same flag means the same in every command.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Run, inspect and measure language models on this machine.
+/// Run, inspect and measure language models and text encoders on this machine.
 #[derive(Debug, Parser)]
 #[command(
     name = "frit",
@@ -21,6 +23,11 @@ pub enum Command {
     /// Continue a text; the speed follows on standard error.
     #[command(before_help = "Example: frit generate smollm2 \"The capital of France is\" --max-tokens 20")]
     Generate(GenerateArgs),
+    /// Turn texts into vectors, or show how alike they are.
+    #[command(
+        before_help = "Example: frit embed minilm \"A cat sleeps\" \"A kitten naps\" \"Stocks fell\" --matrix"
+    )]
+    Embed(EmbedArgs),
     /// Show a model's graph before and after fusion, its kernels, schedule and memory plan.
     #[command(before_help = "Example: frit inspect smollm2 --show memory")]
     Inspect(InspectArgs),
@@ -46,7 +53,7 @@ pub enum ActivationsArg {
 /// What every command that loads a model takes.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// A GGUF file, a Hugging Face folder, or a name that `frit pull` knows (smollm2).
+    /// A GGUF file, a Hugging Face folder, or a name that `frit pull` knows (smollm2, minilm).
     pub model: String,
     /// Threads; the default is one per processor.
     #[arg(long, value_name = "N")]
@@ -96,6 +103,53 @@ pub struct GenerateArgs {
     /// One JSON document at the end instead of streamed text.
     #[arg(long)]
     pub json: bool,
+}
+
+/// How the vectors of a text's tokens become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PoolingArg {
+    /// Their mean.
+    Mean,
+    /// The vector of the first token.
+    Cls,
+    /// The largest value of each element.
+    Max,
+    /// The vector of the last token.
+    Last,
+}
+
+/// `frit embed`.
+#[derive(Debug, Args)]
+pub struct EmbedArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The texts; `-` reads standard input, a text a line.
+    #[arg(value_name = "TEXT", required_unless_present = "file")]
+    pub texts: Vec<String>,
+    /// Texts from a file, one a line (may be given several times).
+    #[arg(long, value_name = "PATH")]
+    pub file: Vec<PathBuf>,
+    /// How the vectors of a text's tokens become one; the default is what the model's files say, else the mean.
+    #[arg(long, value_enum)]
+    pub pooling: Option<PoolingArg>,
+    /// Scale vectors to length 1; the default is what the model's files say, else yes.
+    #[arg(long)]
+    pub normalize: bool,
+    /// Leave the vectors' lengths as they are.
+    #[arg(long, conflicts_with = "normalize")]
+    pub no_normalize: bool,
+    /// Cut texts that are too long for the model instead of refusing them.
+    #[arg(long)]
+    pub truncate: bool,
+    /// A table of cosine similarities instead of vectors; with --json, beside them.
+    #[arg(long, conflicts_with = "json_lines")]
+    pub matrix: bool,
+    /// One JSON document at the end instead of a line of numbers for each text.
+    #[arg(long)]
+    pub json: bool,
+    /// Lines of files and standard input are JSON, strings or objects with a `text`; each object comes out with its `embedding`.
+    #[arg(long, conflicts_with = "json")]
+    pub json_lines: bool,
 }
 
 /// What `frit inspect` shows.
@@ -152,7 +206,7 @@ pub struct BenchArgs {
 /// `frit pull`.
 #[derive(Debug, Args)]
 pub struct PullArgs {
-    /// A known name (smollm2) or an http(s) URL.
+    /// A known name (smollm2, minilm) or an http(s) URL.
     pub source: String,
     /// Expected SHA-256 of a URL's file, in hexadecimal.
     #[arg(long, value_name = "HEX")]

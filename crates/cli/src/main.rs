@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Command::Generate(a) => commands::generate::run(a),
+        Command::Embed(a) => commands::embed::run(a),
         Command::Inspect(a) => commands::inspect::run(a),
         Command::Bench(a) => commands::bench::run(a),
         Command::Pull(a) => commands::pull::run(a),

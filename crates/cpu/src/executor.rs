@@ -291,7 +291,9 @@ impl Session {
         let ports = |all: &[frit_ir::schedule::Port], what: &str| -> Result<Vec<Buffer>, ExecError> {
             all.iter()
                 .map(|p| {
-                    let bytes = p.ty.bytes().eval(&most)?.max(0) as usize;
+                    let bytes = p.ty.bytes();
+                    // Symbols at their largest, all at once, may be more than the bounds on their products allow.
+                    let bytes = bytes.eval(&most)?.min(s.symbols.interval(&bytes).1).max(0) as usize;
                     allocate(&format!("{what} `{}`", p.name), bytes)
                 })
                 .collect()

@@ -59,6 +59,19 @@ pub enum Error {
         /// Tokens that were asked for.
         needed: usize,
     },
+    /// A text has more tokens than an embedder takes.
+    #[error(
+        "text {} has {tokens} tokens, {max} are taken at most; shorten it, or choose to truncate",
+        .text + 1
+    )]
+    TextTooLong {
+        /// Which of the texts given, counted from 0 (the message counts from 1).
+        text: usize,
+        /// Its tokens, special ones counted.
+        tokens: usize,
+        /// The most that are taken.
+        max: usize,
+    },
     /// The model cannot do what was asked (e.g. generate text from an encoder, or from one without a tokenizer).
     #[error("{message}")]
     WrongTask {

@@ -1,5 +1,5 @@
-//! Compiler and runtime for machine-learning graphs: load a language model and generate text, or compile and run a graph of
-//! your own.
+//! Compiler and runtime for machine-learning graphs: load a language model and generate text, load an encoder and embed texts,
+//! or compile and run a graph of your own.
 //!
 //! ```no_run
 //! let model = frit::Model::load("model.gguf")?; // a GGUF file or a Hugging Face folder
@@ -12,8 +12,16 @@
 //! # Ok::<(), frit::Error>(())
 //! ```
 //!
+//! ```no_run
+//! let model = frit::Model::load("all-MiniLM-L6-v2")?;
+//! let mut embedder = model.embedder(frit::EmbedOptions::default())?;
+//! let vectors = embedder.embed(&["The cat sits outside", "A feline rests in the garden"])?;
+//! # Ok::<(), frit::Error>(())
+//! ```
+//!
 //! * [`Model`] and [`Compiled`] are cheap clones that threads share; weights are held once.
-//! * [`Generator`] and [`Session`] are one user each: they own their state, move between threads, and run by `&mut self`.
+//! * [`Generator`], [`Embedder`] and [`Session`] are one user each: they own their state, move between threads, and run by
+//!   `&mut self`.
 //! * [`Reply`] is an iterator of [`Piece`]s; [`Cancel`] stops it within one step from any thread.
 //! * Every failure is an [`Error`], whose variants say what a caller can do about it.
 //!
@@ -21,19 +29,21 @@
 
 mod compiled;
 mod decoder;
+mod embedder;
 mod error;
 mod generator;
 mod model;
 mod view;
 
 pub use compiled::{Activations, CompileOptions, Compiled, Outputs, Precision, Session, Weights, compile};
+pub use embedder::{EmbedOptions, Embedder, Pooling};
 pub use error::{Error, Result};
 #[cfg(feature = "text")]
 pub use frit_formats::tokenizer::{EncodeOptions, Tokenizer};
 pub use frit_ir::{DType, Dim, Graph, Tensor};
 pub use frit_ops::build::Builder;
 pub use generator::{Cancel, End, Generator, Options, Piece, Reply, SamplingOptions, Stats, StopReason};
-pub use model::{Limits, LoadOptions, Model};
+pub use model::{Limits, LoadOptions, Model, Task};
 pub use view::{Element, TensorView};
 
 /// Graphs in depth: types, expressions, ops, the text format. Less stable than the rest of this crate.

@@ -12,11 +12,14 @@ use frit_formats::tensor::TensorInfo;
 #[cfg(feature = "text")]
 use frit_formats::tokenizer::Tokenizer;
 use frit_ir::DType;
-use frit_models::arch::{self, Arch, Form};
-use frit_models::config::{BuildOptions, Config};
+use frit_models::arch::{self, Arch, DecoderFunctions, EncoderFunctions, Form, Kind};
+use frit_models::config::BuildOptions;
+use frit_models::embed::Recipe;
+use frit_models::encoder::EncoderOptions;
 use frit_models::metadata::{MetaValue, Metadata};
 
 use crate::compiled::{Activations, CompileOptions, Compiled, Precision, Weights, compile};
+use crate::embedder::{EmbedOptions, Embedder, Encoder};
 use crate::error::{Error, Result};
 use crate::generator::{Generator, Options};
 
@@ -30,9 +33,11 @@ pub struct LoadOptions {
     /// Map files instead of reading them. A mapped file must not be shortened or overwritten while the model is alive: the
     /// system then ends the process on the next access.
     pub map: bool,
-    /// Most positions a generator may have; `None` takes what the model was trained for, at most 4096.
+    /// Most positions a generator may have, or most tokens of a text that is embedded; `None` takes what the model was trained
+    /// for, at most 4096.
     pub context: Option<usize>,
-    /// Most tokens in one step: longer prompts go in pieces of this size.
+    /// Most tokens in one step: longer prompts go in pieces of this size, texts that are embedded in batches of at most as much
+    /// (or one text, if that is longer).
     pub chunk: usize,
     /// Most tokens of one step that logits are computed for: 1 to generate, more to score faster.
     pub rows: usize,
@@ -113,29 +118,41 @@ impl LoadOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Positions of a generator.
+    /// Positions of a generator, or tokens of a text.
     pub context: usize,
     /// Tokens of one step.
     pub chunk: usize,
-    /// Rows of logits of one step.
+    /// Rows of logits of one step; 0 if the model has no logits.
     pub rows: usize,
+}
+
+/// What a model is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Task {
+    /// Generating text: [`Model::generator`].
+    Generate,
+    /// Embedding texts: [`Model::embedder`].
+    Embed,
 }
 
 struct Inner {
     name: String,
     architecture: &'static str,
-    config: Config,
+    layers: usize,
     limits: Limits,
     compiled: Compiled,
     compile_time: Duration,
     threads: usize,
     end_tokens: Vec<u32>,
+    /// Of an encoder; none for a decoder.
+    encoder: Option<Encoder>,
     source_graph: frit_ir::Graph,
     #[cfg(feature = "text")]
     tokenizer: Option<Tokenizer>,
 }
 
-/// A loaded model: cheap to clone, shared between threads. [`Model::generator`] makes users of it.
+/// A loaded model: cheap to clone, shared between threads. [`Model::generator`] and [`Model::embedder`] make users of it.
 #[derive(Clone)]
 pub struct Model {
     inner: Arc<Inner>,
@@ -148,6 +165,8 @@ struct Parts {
     architecture: String,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
+    /// The folder that it lies in, if it does.
+    folder: Option<PathBuf>,
     #[cfg(feature = "text")]
     tokenizer: Option<Tokenizer>,
 }
@@ -226,6 +245,7 @@ impl Model {
                 architecture,
                 metadata,
                 tensors: all,
+                folder: None,
                 #[cfg(feature = "text")]
                 tokenizer: tokenizer.map(Tokenizer::from_json_bytes).transpose().map_err(Error::format)?,
             },
@@ -236,9 +256,36 @@ impl Model {
     /// A new user of the model with an empty context.
     ///
     /// # Errors
-    /// [`Error::Value`] for an option out of range, [`Error::OutOfMemory`].
+    /// [`Error::WrongTask`] if the model is an encoder, [`Error::Value`] for an option out of range, [`Error::OutOfMemory`].
     pub fn generator(&self, options: Options) -> Result<Generator> {
+        if self.task() == Task::Embed {
+            let (name, arch) = (self.name(), self.architecture());
+            let message = format!("{name} is an encoder ({arch}): it embeds texts and generates none");
+            return Err(Error::WrongTask { message });
+        }
         Generator::new(self, options)
+    }
+
+    /// A new user of the model that makes embeddings.
+    ///
+    /// # Errors
+    /// [`Error::WrongTask`] if the model is not an encoder: vectors of a model that was trained to continue texts say little of
+    /// what a text means. [`Error::Value`] for an option out of range, [`Error::OutOfMemory`].
+    pub fn embedder(&self, options: EmbedOptions) -> Result<Embedder> {
+        match &self.inner.encoder {
+            Some(encoder) => Embedder::new(self, *encoder, options),
+            None => {
+                let (name, arch) = (self.name(), self.architecture());
+                let message =
+                    format!("{name} generates text ({arch}); embeddings take an encoder, such as BERT");
+                Err(Error::WrongTask { message })
+            }
+        }
+    }
+
+    /// What it is for.
+    pub fn task(&self) -> Task {
+        if self.inner.encoder.is_some() { Task::Embed } else { Task::Generate }
     }
 
     /// The tokenizer.
@@ -274,7 +321,7 @@ impl Model {
 
     /// Number of layers.
     pub fn layers(&self) -> usize {
-        self.inner.config.layers()
+        self.inner.layers
     }
 
     /// Threads of its pool.
@@ -335,6 +382,7 @@ fn from_gguf(name: String, gguf: &Gguf) -> Result<Parts> {
         form: Form::Gguf,
         metadata,
         tensors: gguf.tensors().to_vec(),
+        folder: None,
         #[cfg(feature = "text")]
         tokenizer: match gguf.meta("tokenizer.ggml.model") {
             Some(_) => Some(Tokenizer::from_gguf(gguf).map_err(Error::format)?),
@@ -368,6 +416,7 @@ fn from_folder(folder: &Path, options: &LoadOptions) -> Result<Parts> {
         architecture,
         metadata,
         tensors: tensors.tensors().to_vec(),
+        folder: Some(folder.into()),
         #[cfg(feature = "text")]
         tokenizer: match folder.join("tokenizer.json").exists() {
             true => Some(Tokenizer::from_folder(folder).map_err(Error::format)?),
@@ -384,20 +433,66 @@ fn read_config(text: &str) -> Result<(String, Metadata)> {
     }
 }
 
+/// What an architecture makes of a model's files.
+struct Built {
+    graph: frit_ir::Graph,
+    layers: usize,
+    limits: Limits,
+    end_tokens: Vec<u32>,
+    encoder: Option<Encoder>,
+}
+
+type Described = frit_models::weights::Weights;
+
+fn decoder(f: &DecoderFunctions, parts: &Parts, weights: &Described, options: &LoadOptions) -> Result<Built> {
+    let config = (f.config)(&parts.metadata, weights)?;
+    let mut o = BuildOptions::default().chunk(options.chunk).rows(options.rows).kv_dtype(options.kv_dtype);
+    o = o.context(options.context.unwrap_or(config.context.min(DEFAULT_CONTEXT)));
+    let built = (f.build)(&config, weights, &o, &frit_ops::registry())?;
+    let s = built.sizes;
+    #[cfg(feature = "text")]
+    let end_tokens = end_tokens(parts.tokenizer.as_ref(), &config.eos);
+    #[cfg(not(feature = "text"))]
+    let end_tokens = config.eos.clone();
+    let limits = Limits { context: s.context, chunk: s.chunk, rows: s.rows };
+    Ok(Built { graph: built.graph, layers: config.layers(), limits, end_tokens, encoder: None })
+}
+
+fn encoder(f: &EncoderFunctions, parts: &Parts, weights: &Described, options: &LoadOptions) -> Result<Built> {
+    let config = (f.config)(&parts.metadata, weights)?;
+    let context = options.context.unwrap_or(config.context.min(DEFAULT_CONTEXT));
+    let o = EncoderOptions::default().chunk(options.chunk).context(context);
+    let built = (f.build)(&config, weights, &o, &frit_ops::registry())?;
+    let recipe = match (parts.form, &parts.folder) {
+        (Form::Gguf, _) => Recipe::from_gguf(&parts.metadata, &parts.architecture)?,
+        (_, None) => Recipe::default(),
+        (_, Some(folder)) => Recipe::from_folder(|name| {
+            let path = folder.join(name);
+            match std::fs::read_to_string(&path) {
+                Ok(text) => Ok(Some(text)),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(e) => Err(Error::io(&path, e)),
+            }
+        })?,
+    };
+    let limits = Limits { context: built.sizes.context, chunk: built.sizes.chunk, rows: 0 };
+    let encoder = Some(Encoder { recipe, vocab: config.vocab });
+    Ok(Built { graph: built.graph, layers: config.layers, limits, end_tokens: Vec::new(), encoder })
+}
+
 /// From parts to a model: configuration, graph, compilation, weights.
 fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
     let arch: &'static Arch = arch::find(parts.form, &parts.architecture)?;
     let described = arch.weights(parts.tensors.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())))?;
-    let config = (arch.config)(&parts.metadata, &described)?;
-    let mut o = BuildOptions::default().chunk(options.chunk).rows(options.rows).kv_dtype(options.kv_dtype);
-    o = o.context(options.context.unwrap_or(config.context.min(DEFAULT_CONTEXT)));
     let start = Instant::now();
-    let registry = frit_ops::registry();
-    let decoder = (arch.build)(&config, &described, &o, &registry)?;
+    let built = match &arch.kind {
+        Kind::Decoder(f) => decoder(f, &parts, &described, options)?,
+        Kind::Encoder(f) => encoder(f, &parts, &described, options)?,
+    };
     let blobs: HashMap<&str, &Blob> = parts.tensors.iter().map(|t| (t.name.as_str(), &t.data)).collect();
     let mut weights = Weights::new();
     for (name, w) in described.iter() {
-        let used = decoder.graph.find(name).is_some();
+        let used = built.graph.find(name).is_some();
         if let Some(b) = blobs.get(w.source.as_str()).filter(|_| used) {
             weights.insert_bytes(name, w.dtype, Arc::new(Mapped((*b).clone())));
         }
@@ -406,26 +501,22 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
         CompileOptions::default().activations(options.activations).precision(options.precision.clone());
     c.threads = options.threads;
     c.unfused = options.unfused;
-    let built = start.elapsed();
-    let compiled = compile(&decoder.graph, weights, &c)?;
-    let compile_time = built + passes_time(compiled.report());
+    let build_time = start.elapsed();
+    let compiled = compile(&built.graph, weights, &c)?;
+    let compile_time = build_time + passes_time(compiled.report());
     release_packed(&compiled, &described, &blobs);
-    let s = decoder.sizes;
-    #[cfg(feature = "text")]
-    let end_tokens = end_tokens(parts.tokenizer.as_ref(), &config);
-    #[cfg(not(feature = "text"))]
-    let end_tokens = config.eos.clone();
     Ok(Model {
         inner: Arc::new(Inner {
             name: parts.name,
             architecture: arch.name,
-            limits: Limits { context: s.context, chunk: s.chunk, rows: s.rows },
+            layers: built.layers,
+            limits: built.limits,
             threads: compiled.executable().pool().threads(),
             compiled,
             compile_time,
-            end_tokens,
-            config,
-            source_graph: decoder.graph,
+            end_tokens: built.end_tokens,
+            encoder: built.encoder,
+            source_graph: built.graph,
             #[cfg(feature = "text")]
             tokenizer: parts.tokenizer,
         }),
@@ -437,11 +528,7 @@ fn passes_time(r: &frit_compile::Report) -> Duration {
 }
 
 /// Gives the pages of weights that now live in packed form back to the system.
-fn release_packed(
-    compiled: &Compiled,
-    described: &frit_models::weights::Weights,
-    blobs: &HashMap<&str, &Blob>,
-) {
+fn release_packed(compiled: &Compiled, described: &Described, blobs: &HashMap<&str, &Blob>) {
     use frit_ir::schedule::WeightSource;
     let all = &compiled.executable().schedule().weights;
     for w in all.iter().filter(|w| w.packing.is_some()) {
@@ -455,8 +542,8 @@ fn release_packed(
 }
 
 #[cfg(feature = "text")]
-fn end_tokens(tokenizer: Option<&Tokenizer>, config: &Config) -> Vec<u32> {
-    let mut all = config.eos.clone();
+fn end_tokens(tokenizer: Option<&Tokenizer>, of_model: &[u32]) -> Vec<u32> {
+    let mut all = of_model.to_vec();
     if let Some(t) = tokenizer {
         all.extend(t.eog_ids());
     }

@@ -92,10 +92,15 @@ impl Metadata {
         self.0.get(key)
     }
 
+    /// The keys that start with `prefix`, with their values.
+    pub fn under(&self, prefix: &str) -> impl Iterator<Item = (&str, &MetaValue)> {
+        let all = self.0.range(prefix.to_string()..).map(|(k, v)| (k.as_str(), v));
+        all.take_while(move |(k, _)| k.starts_with(prefix))
+    }
+
     /// The first key that starts with `prefix`, with its value.
     pub fn any_under(&self, prefix: &str) -> Option<(&str, &MetaValue)> {
-        let next = self.0.range(prefix.to_string()..).next();
-        next.filter(|(k, _)| k.starts_with(prefix)).map(|(k, v)| (k.as_str(), v))
+        self.under(prefix).next()
     }
 
     fn read<T>(

@@ -1,11 +1,14 @@
 //! Tensor names: from those of GGUF files to the canonical ones.
 
+/// Stems of GGUF names with the canonical ones.
+pub type Table = &'static [(&'static str, &'static str)];
+
 /// Stems of tensors outside the layers.
-static GLOBAL: &[(&str, &str)] =
+static GLOBAL: Table =
     &[("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
 
 /// Stems of a layer's tensors, behind `blk.N.` and `model.layers.N.`.
-static LAYER: &[(&str, &str)] = &[
+static LAYER: Table = &[
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
@@ -20,7 +23,7 @@ static LAYER: &[(&str, &str)] = &[
 ];
 
 /// Stems of Gemma's layers that mean something else than in [`LAYER`], or are not there.
-static GEMMA: &[(&str, &str)] = &[
+static GEMMA: Table = &[
     ("post_attention_norm", "post_attention_layernorm"),
     ("ffn_norm", "pre_feedforward_layernorm"),
     ("post_ffw_norm", "post_feedforward_layernorm"),
@@ -28,28 +31,34 @@ static GEMMA: &[(&str, &str)] = &[
 
 /// The canonical name of the GGUF tensor `name`. A name that no table has stays as it is, and is then found to be unused.
 pub fn from_gguf(name: &str) -> String {
-    translate(name, &[LAYER])
+    translate(name, GLOBAL, &[LAYER], "model.layers")
 }
 
 /// As [`from_gguf`], for Gemma 3.
 pub fn from_gguf_gemma(name: &str) -> String {
-    translate(name, &[GEMMA, LAYER])
+    translate(name, GLOBAL, &[GEMMA, LAYER], "model.layers")
 }
 
-/// Looks up the stem of a layer's tensor in `layer`, the first table first.
-fn translate(name: &str, layer: &[&'static [(&'static str, &'static str)]]) -> String {
-    let look = |table: &[(&str, &'static str)], s: &str| table.iter().find(|(g, _)| *g == s).map(|(_, c)| *c);
+/// The GGUF tensor `name` with its stem looked up: in `global`, or behind `blk.N.`, which becomes `{layers}.N.`, in the tables
+/// `layer`, the first first. A name that no table has stays as it is.
+pub fn translate(name: &str, global: Table, layer: &[Table], layers: &str) -> String {
+    let look = |table: Table, s: &str| table.iter().find(|(g, _)| *g == s).map(|(_, c)| *c);
     let translated = name.rsplit_once('.').and_then(|(stem, kind)| {
         match stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
             Some((i, stem)) => {
                 let i: u32 = i.parse().ok()?;
                 let stem = layer.iter().find_map(|table| look(table, stem))?;
-                Some(format!("model.layers.{i}.{stem}.{kind}"))
+                Some(format!("{layers}.{i}.{stem}.{kind}"))
             }
-            None => Some(format!("{}.{kind}", look(GLOBAL, stem)?)),
+            None => Some(format!("{}.{kind}", look(global, stem)?)),
         }
     });
     translated.unwrap_or_else(|| name.into())
+}
+
+/// The name itself, for files whose names are the canonical ones.
+pub fn unchanged(name: &str) -> String {
+    name.into()
 }
 
 #[cfg(test)]

@@ -40,6 +40,19 @@ impl<'a> Net<'a> {
         }
     }
 
+    /// The parameter `name` in a float type, for a table that is not read row by chosen row.
+    ///
+    /// # Errors
+    /// As [`Net::weight`]; it is in a block format.
+    pub fn float_weight(&mut self, name: &str, shape: &[usize]) -> Result<ValueId, ModelError> {
+        match self.weights.get(name) {
+            Some(w) if w.dtype.is_block() => {
+                Err(ModelError::WeightType { name: name.into(), dtype: w.dtype, supported: "f32, f16, bf16" })
+            }
+            _ => self.weight(name, shape),
+        }
+    }
+
     /// The parameter `name`, which is no matrix, as f32.
     ///
     /// # Errors

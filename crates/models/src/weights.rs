@@ -24,7 +24,7 @@ pub struct Weight {
 pub struct Weights(BTreeMap<String, Weight>);
 
 impl Weights {
-    /// Collects weights; `canonical` turns a name of the file into the canonical one (see [`crate::arch::Arch::canonical`]).
+    /// Collects weights; `canonical` turns a name of the file into the canonical one (see [`crate::arch::Arch::names`]).
     ///
     /// # Errors
     /// Two tensors have one canonical name.

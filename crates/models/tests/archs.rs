@@ -26,7 +26,7 @@ fn folder(model: &str, remove: &[&str], changes: &[(&str, MetaValue)]) -> Result
     }
     let table = [("model.embed_tokens.weight".to_string(), DType::BF16, vec![320, 640])];
     let arch = arch::find(Form::HuggingFace, model).unwrap();
-    (arch.config)(&m, &arch.weights(table).unwrap())
+    (arch.decoder().unwrap().config)(&m, &arch.weights(table).unwrap())
 }
 
 /// Reads GGUF metadata of a small Gemma with changes.
@@ -52,7 +52,7 @@ fn gguf(name: &str, changes: &[(&str, MetaValue)]) -> Result<Config, ModelError>
     }
     let arch = arch::find(Form::Gguf, name).unwrap();
     let weights = arch.weights([("token_embd.weight".into(), DType::Q8_0, vec![50, 640])]).unwrap();
-    (arch.config)(&m, &weights)
+    (arch.decoder().unwrap().config)(&m, &weights)
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn what_would_be_another_model_is_refused() {
         assert_eq!(folder(model, &["head_dim"], &[]), Err(ModelError::MissingKey("head_dim".into())));
     }
     let m = Metadata::new();
-    let read = arch::find(Form::Gguf, "gemma3").unwrap().config;
+    let read = arch::find(Form::Gguf, "gemma3").unwrap().decoder().unwrap().config;
     assert_eq!(read(&m, &Weights::default()), Err(ModelError::MissingKey("general.architecture".into())));
     let sliding = MetaValue::List(vec![MetaValue::Text("sliding_attention".into()); 3]);
     let r = folder("qwen3", &[], &[("layer_types", sliding)]);

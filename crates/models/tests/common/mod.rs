@@ -57,8 +57,9 @@ impl Runner {
     pub fn new(arch: &Arch, m: &Metadata, file: &HashMap<String, Tensor>, o: &BuildOptions) -> Runner {
         let registry = frit_ops::registry();
         let weights = describe(arch, file);
-        let config = (arch.config)(m, &weights).unwrap();
-        let decoder = (arch.build)(&config, &weights, o, &registry).unwrap();
+        let functions = arch.decoder().unwrap();
+        let config = (functions.config)(m, &weights).unwrap();
+        let decoder = (functions.build)(&config, &weights, o, &registry).unwrap();
         let used = weights.iter().filter(|(n, _)| decoder.graph.find(n).is_some());
         let values = used.map(|(n, w)| (n.to_string(), file[&w.source].clone())).collect();
         let context = decoder.sizes.context as i64;
