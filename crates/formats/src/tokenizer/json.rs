@@ -1,15 +1,18 @@
 //! Tokenizers from `tokenizer.json`, and the files that lie beside it in a model's folder.
 
-use super::bytes::{Pieces, Spelling};
-use super::{Ends, Inner, Tokenizer, eog};
+use super::bytes::{Pieces, Spelling, hex_byte};
+use super::scored::Bytes;
+use super::unigram::Unigram;
+use super::{DEFAULT_TEMPLATE, Ends, Inner, Own, Tokenizer, eog};
 use crate::blob::{Blob, OpenOptions};
 use crate::error::{Fail, Fault, FormatError, fail, quote};
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokenizers::{AddedToken, ModelWrapper};
 
 /// A vocabulary larger than this is taken for a damaged file: the largest published ones have an eighth of it.
 const LARGEST_ID: u32 = 1 << 21;
@@ -20,7 +23,7 @@ struct Extras {
     bos: Option<String>,
     eos: Option<String>,
     eog: Vec<u32>,
-    chat_template: Option<String>,
+    chat_templates: BTreeMap<String, String>,
 }
 
 /// The part of a `tokenizer.json` that is read besides the library.
@@ -28,6 +31,12 @@ struct Extras {
 struct Declared {
     #[serde(default)]
     added_tokens: Vec<Added>,
+    model: Model,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    unk_id: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -59,7 +68,7 @@ impl Tokenizer {
 }
 
 fn build(file: &str, json: &[u8], extras: Extras) -> Result<Tokenizer, FormatError> {
-    let core = load(json).map_err(|found| {
+    let (core, declared) = load(json).map_err(|found| {
         Fail { fault: Fault::Json, found, right: "it must be a file of the tokenizers library".into() }
             .at(file, "tokenizer")
     })?;
@@ -89,21 +98,29 @@ fn build(file: &str, json: &[u8], extras: Extras) -> Result<Tokenizer, FormatErr
     let mut plain = core.get_added_vocabulary().clone();
     plain.set_encode_special_tokens(true);
     let ends = Ends { bos, eos, eot, eog: all, prefix: None, suffix: None };
-    let chat_template = extras.chat_template;
-    Ok(Tokenizer(Arc::new(Inner {
-        core,
-        scored: None,
-        plain,
-        pieces,
-        special,
-        strip_space,
-        ends,
-        chat_template,
-    })))
+    let own = own(&core, &special, declared.model.unk_id);
+    let chat_templates = extras.chat_templates;
+    let inner = Inner { core, own, plain, pieces, special, strip_space, ends, chat_templates };
+    Ok(Tokenizer(Arc::new(inner)))
+}
+
+/// Our own model in place of the library's where that one would read special tokens in a text.
+fn own(core: &tokenizers::Tokenizer, special: &BTreeSet<u32>, unknown: Option<u32>) -> Option<Own> {
+    let ModelWrapper::Unigram(model) = core.get_model() else { return None };
+    let mut bytes = Bytes::default();
+    let mut pieces = Vec::new();
+    for (id, (text, score)) in (0..).zip(model.iter()) {
+        match hex_byte(text).filter(|_| model.byte_fallback()) {
+            Some(byte) => bytes.add(byte, id),
+            None if special.contains(&id) => (),
+            None => pieces.push((text.clone(), id, *score)),
+        }
+    }
+    Some(Own::Unigram(Unigram::new(pieces, bytes, unknown)))
 }
 
 /// Parses and checks a `tokenizer.json`; the error is what is wrong with it.
-fn load(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+fn load(json: &[u8]) -> Result<(tokenizers::Tokenizer, Declared), String> {
     // The library panics on some inconsistent models, e.g. merges longer than any token.
     let mut core = match catch_unwind(AssertUnwindSafe(|| tokenizers::Tokenizer::from_bytes(json))) {
         Ok(Ok(core)) => core,
@@ -112,21 +129,25 @@ fn load(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     };
     // The library numbers added tokens itself and only logs it when the file has other numbers.
     let declared: Declared = serde_json::from_slice(json).map_err(|e| e.to_string())?;
-    for Added { id, content } in declared.added_tokens {
-        let given = core.token_to_id(&content).unwrap_or(u32::MAX);
-        if given != id {
+    for Added { id, content } in &declared.added_tokens {
+        let given = core.token_to_id(content).unwrap_or(u32::MAX);
+        if given != *id {
             return Err(format!(
                 "added token {} has id {id}, its place in the vocabulary is {given}",
-                quote(&content)
+                quote(content)
             ));
         }
     }
+    // Special tokens are looked for in the text as it is written, never in what normalizing has made of it.
+    let special = core.get_added_tokens_decoder().into_values().filter(|t| t.special && t.normalized);
+    let special: Vec<AddedToken> = special.map(|t| t.normalized(false)).collect();
+    core.add_special_tokens(special).map_err(|e| e.to_string())?;
     core.with_truncation(None).map_err(|e| e.to_string())?;
     core.with_padding(None);
     let far = |id: &u32| *id >= LARGEST_ID;
     match core.get_vocab(true).into_values().find(far) {
         Some(id) => Err(format!("token id {id}")),
-        None => Ok(core),
+        None => Ok((core, declared)),
     }
 }
 
@@ -209,15 +230,16 @@ fn extras(folder: &Path) -> Result<Extras, FormatError> {
             Token::Text(content) | Token::Object { content } => content,
         })
     };
-    let inline = config.chat_template.and_then(|t| match t {
-        Template::Text(text) => Some(text),
-        Template::Named(all) => all.into_iter().find(|t| t.name == "default").map(|t| t.template),
-    });
-    let path = folder.join("chat_template.jinja");
-    let beside = match path.is_file() {
-        true => Some(utf8(&path, &Blob::open(&path, OpenOptions { map: false })?)?),
-        false => None,
+    let mut chat_templates: BTreeMap<String, String> = match config.chat_template {
+        Some(Template::Text(text)) => [(DEFAULT_TEMPLATE.to_owned(), text)].into(),
+        Some(Template::Named(all)) => all.into_iter().map(|t| (t.name, t.template)).collect(),
+        None => BTreeMap::new(),
     };
+    // Files beside the configuration come before what stands in it.
+    for (name, path) in template_files(folder)? {
+        let text = utf8(&path, &Blob::open(&path, OpenOptions { map: false })?)?;
+        chat_templates.insert(name, text);
+    }
     Ok(Extras {
         bos: text(config.bos_token),
         eos: text(config.eos_token),
@@ -225,8 +247,27 @@ fn extras(folder: &Path) -> Result<Extras, FormatError> {
             Ids::One(id) => vec![id],
             Ids::Many(ids) => ids,
         }),
-        chat_template: beside.or(inline),
+        chat_templates,
     })
+}
+
+/// The files with chat templates by name: `chat_template.jinja`, and `additional_chat_templates/NAME.jinja`.
+fn template_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, FormatError> {
+    let mut all = vec![(DEFAULT_TEMPLATE.to_owned(), folder.join("chat_template.jinja"))];
+    let more = folder.join("additional_chat_templates");
+    if more.is_dir() {
+        let io = |source| FormatError::Io { file: more.display().to_string(), source };
+        for entry in std::fs::read_dir(&more).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            if let (Some(name), Some("jinja")) =
+                (path.file_stem().and_then(|n| n.to_str()), path.extension().and_then(|e| e.to_str()))
+            {
+                all.push((name.to_owned(), path));
+            }
+        }
+    }
+    all.retain(|(_, path)| path.is_file());
+    Ok(all)
 }
 
 /// A JSON file, or the default if it is not there.

@@ -7,17 +7,23 @@ mod bytes;
 mod eog;
 mod gguf;
 mod json;
+mod kinds;
 mod pre;
 mod scored;
 mod stream;
+mod unigram;
 
 use bytes::Pieces;
 use scored::Scored;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 pub use stream::TokenStream;
-use tokenizers::{AddedVocabulary, Model, OffsetType, PreTokenizer};
+use tokenizers::{
+    AddedVocabulary, Model, NormalizedString, Normalizer, NormalizerWrapper, OffsetType, PreTokenizedString,
+    PreTokenizer, Token,
+};
+use unigram::Unigram;
 
 /// Why a text or a token was refused.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -56,8 +62,8 @@ pub struct Tokenizer(Arc<Inner>);
 
 struct Inner {
     core: tokenizers::Tokenizer,
-    /// Merges by score, where the model of `core` does not.
-    scored: Option<Scored>,
+    /// The model, where that of `core` only holds the vocabulary.
+    own: Option<Own>,
     /// The added tokens without the special ones.
     plain: AddedVocabulary,
     pieces: Pieces,
@@ -66,7 +72,30 @@ struct Inner {
     /// One space at the start of a decoded text is the vocabulary's, not the text's.
     strip_space: bool,
     ends: Ends,
-    chat_template: Option<String>,
+    /// By name; [`DEFAULT_TEMPLATE`] if a file has only one.
+    chat_templates: BTreeMap<String, String>,
+}
+
+/// The name of the chat template that is used if no other is asked for.
+const DEFAULT_TEMPLATE: &str = "default";
+
+/// The models written here. Special tokens are not among the pieces that they make of a text.
+enum Own {
+    Scored(Scored),
+    Unigram(Unigram),
+}
+
+/// Puts characters back in place of their stand-ins, then normalizes: see [`Tokenizer::encode_rendered`].
+struct Restore<'a> {
+    stand_ins: &'a BTreeMap<char, char>,
+    then: Option<&'a NormalizerWrapper>,
+}
+
+impl Normalizer for Restore<'_> {
+    fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
+        text.map(|c| self.stand_ins.get(&c).copied().unwrap_or(c));
+        self.then.map_or(Ok(()), |n| n.normalize(text))
+    }
 }
 
 /// The ids at the ends of sequences, and whether encoding adds them.
@@ -89,17 +118,36 @@ impl Tokenizer {
             .map_err(|e| TextError::Encode { bytes: text.len(), reason: e.to_string() })
     }
 
+    /// Encodes what a chat template has rendered: special tokens are read, nothing is added. Characters of the conversation
+    /// that could be read as part of a special token come as stand-ins, which are put back once special tokens are found.
+    pub(crate) fn encode_rendered(
+        &self,
+        text: &str,
+        stand_ins: &BTreeMap<char, char>,
+    ) -> Result<Vec<u32>, TextError> {
+        let core = &self.0.core;
+        let restore = Restore { stand_ins, then: core.get_normalizer() };
+        let words = core.get_added_vocabulary().extract_and_normalize(Some(&restore), text);
+        self.ids(words, EncodeOptions::default())
+            .map_err(|e| TextError::Encode { bytes: text.len(), reason: e.to_string() })
+    }
+
     fn try_encode(&self, text: &str, options: EncodeOptions) -> tokenizers::Result<Vec<u32>> {
-        let Inner { core, scored, plain, ends, .. } = &*self.0;
+        let Inner { core, plain, .. } = &*self.0;
         let added = if options.parse_special { core.get_added_vocabulary() } else { plain };
-        let mut words = added.extract_and_normalize(core.get_normalizer(), text);
+        self.ids(added.extract_and_normalize(core.get_normalizer(), text), options)
+    }
+
+    /// The ids of a text from which the added tokens are extracted.
+    fn ids(&self, mut words: PreTokenizedString, options: EncodeOptions) -> tokenizers::Result<Vec<u32>> {
+        let Inner { core, own, ends, .. } = &*self.0;
         if let Some(pre) = core.get_pre_tokenizer() {
             pre.pre_tokenize(&mut words)?;
         }
-        let model = core.get_model();
-        words.tokenize(|word| match scored {
-            Some(scored) => Ok(scored.tokenize(word.get())),
-            None => model.tokenize(word.get()),
+        words.tokenize(|word| match own {
+            Some(Own::Scored(scored)) => Ok(scored.tokenize(word.get())),
+            Some(Own::Unigram(unigram)) => Ok(unigram.tokenize(word.get())),
+            None => self.word(word.get()),
         })?;
         let encoding = words.into_encoding(None, 0, OffsetType::None)?;
         let encoding = core.post_process(encoding, None, options.add_special)?;
@@ -107,6 +155,21 @@ impl Tokenizer {
             return Ok(encoding.get_ids().to_vec());
         }
         Ok(ends.prefix.into_iter().chain(encoding.get_ids().iter().copied()).chain(ends.suffix).collect())
+    }
+
+    /// The tokens of a word by the library's model. Some models look a whole word up among all tokens; where that finds a
+    /// special one, the word is taken apart, since special tokens are found before words are made.
+    fn word(&self, word: &str) -> tokenizers::Result<Vec<Token>> {
+        let model = self.0.core.get_model();
+        let tokens = model.tokenize(word)?;
+        if !tokens.iter().any(|t| self.is_special(t.id) && word.contains(&t.value)) {
+            return Ok(tokens);
+        }
+        let mut apart = Vec::new();
+        for c in word.chars() {
+            apart.extend(model.tokenize(c.encode_utf8(&mut [0; 4]))?);
+        }
+        Ok(apart)
     }
 
     /// The text of tokens, special ones left out, bytes that are not UTF-8 replaced by U+FFFD.
@@ -180,9 +243,24 @@ impl Tokenizer {
         self.0.ends.eog.iter().copied()
     }
 
-    /// The chat template (Jinja) that came with the model.
+    /// The chat template (Jinja) that came with the model; of several, the default one.
     pub fn chat_template(&self) -> Option<&str> {
-        self.0.chat_template.as_deref()
+        self.chat_template_named(DEFAULT_TEMPLATE)
+    }
+
+    /// The chat template of a name, e.g. `tool_use`.
+    pub fn chat_template_named(&self, name: &str) -> Option<&str> {
+        self.0.chat_templates.get(name).map(String::as_str)
+    }
+
+    /// The names of the chat templates, in alphabetical order.
+    pub fn chat_template_names(&self) -> impl Iterator<Item = &str> {
+        self.0.chat_templates.keys().map(String::as_str)
+    }
+
+    /// The texts of the special tokens.
+    pub(crate) fn special_texts(&self) -> impl Iterator<Item = &str> {
+        self.0.special.iter().filter_map(|id| std::str::from_utf8(self.token_bytes(*id)?).ok())
     }
 }
 

@@ -12,9 +12,23 @@ use tokenizers::Token;
 pub(super) struct Scored {
     /// Tokens that text may become: neither special nor single bytes.
     tokens: HashMap<String, (u32, f32)>,
-    /// The token of each byte, for characters without a token.
-    bytes: Vec<Option<u32>>,
+    bytes: Bytes,
     unknown: Option<u32>,
+}
+
+/// The token of each byte, for characters without a token of their own.
+#[derive(Default)]
+pub(super) struct Bytes(HashMap<u8, u32>);
+
+impl Bytes {
+    pub fn add(&mut self, byte: u8, id: u32) {
+        self.0.insert(byte, id);
+    }
+
+    /// The tokens of the bytes of a text, if all of them have one.
+    pub fn of(&self, text: &str) -> Option<Vec<u32>> {
+        text.bytes().map(|b| self.0.get(&b).copied()).collect()
+    }
 }
 
 /// A part of the text and its neighbours. A part that was merged into another is empty.
@@ -57,7 +71,7 @@ impl Eq for Pair {}
 
 impl Scored {
     pub fn new(unknown: Option<u32>) -> Scored {
-        Scored { tokens: HashMap::new(), bytes: vec![None; 256], unknown }
+        Scored { tokens: HashMap::new(), bytes: Bytes::default(), unknown }
     }
 
     pub fn add(&mut self, text: &str, id: u32, score: f32) {
@@ -65,7 +79,7 @@ impl Scored {
     }
 
     pub fn add_byte(&mut self, byte: u8, id: u32) {
-        self.bytes[usize::from(byte)] = Some(id);
+        self.bytes.add(byte, id);
     }
 
     /// The tokens of a text.
@@ -76,10 +90,10 @@ impl Scored {
             match self.tokens.get(word) {
                 Some((id, _)) => ids.push(*id),
                 // Only a single character can be left without a token.
-                None => {
-                    let bytes: Option<Vec<u32>> = word.bytes().map(|b| self.bytes[usize::from(b)]).collect();
-                    ids.extend(bytes.unwrap_or_else(|| self.unknown.into_iter().collect()));
-                }
+                None => match self.bytes.of(word) {
+                    Some(bytes) => ids.extend(bytes),
+                    None => ids.extend(self.unknown),
+                },
             }
         }
         // Only the id is ever read.

@@ -61,7 +61,9 @@ fn a_tiny_tokenizer_works() {
 fn inconsistent_vocabularies() {
     let parts = Parts::default;
     let cases = [
-        (Parts { model: "bert", ..parts() }, "tokenizer 'bert' is not supported; supported are 'gpt2'"),
+        (Parts { model: "rwkv", ..parts() }, "tokenizer 'rwkv' is not supported; supported are 'gpt2'"),
+        (Parts { model: "bert", ..parts() }, "unknown token 100 of 8"),
+        (Parts { model: "t5", ..parts() }, "'tokenizer.ggml.scores' is missing"),
         (Parts { model: "llama", ..parts() }, "'tokenizer.ggml.scores' is missing"),
         (
             Parts { pre: "nonsense", ..parts() },
