@@ -1,7 +1,9 @@
 //! Project chores: `cargo xtask COMMAND`. Run without a command for the list.
 
+mod deps;
 mod docs;
 mod fetch;
+mod fuzz;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +22,12 @@ const CHORES: &[Chore] = &[
     ("test-gemma", "fetch Gemma 3 270M (253 MB), then run the tests that read it", test_gemma),
     ("tidy", "check the habits that no compiler checks", tidy::run),
     ("docs", "regenerate the tables in README and docs (--check: only compare)", docs::run),
+    (
+        "deps",
+        "count the crates of each package against its limit (--build: build times and the command's size)",
+        deps::run,
+    ),
+    ("fuzz", "run the fuzz targets ([TARGET…] [--seconds N], 600 each unless given)", fuzz::run),
     ("examples", "run every example of the frit crate on a real model", examples),
     ("bless", "rewrite the expected results of the text goldens", bless),
 ];

@@ -1,15 +1,22 @@
 //! Safetensors: one file, bytes in memory, or a folder with an index of shards.
 //!
-//! The header is parsed by the `safetensors` crate, which checks that the tensors cover the data exactly. When it refuses
-//! a file, the header is read a second time to say which tensor is at fault.
+//! The `safetensors` crate knows the types; the header is read here, because the crate keeps one of two tensors of the same
+//! name and adds up offsets that may overflow. As in the format's specification, the tensors must cover the data exactly.
+//!
+//! A file with a tensor of a type that Frit does not have (complex numbers, floats of 6 bits) is refused as a whole, with the
+//! name of the tensor: a list of tensors that leaves some out would be wrong.
 
 use crate::blob::{Blob, OpenOptions};
 use crate::error::{Fail, Fault, FormatError, fail, quote};
 use crate::tensor::TensorInfo;
 use frit_ir::DType;
-use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo as Entry};
-use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use safetensors::tensor::Dtype;
+use serde::Deserialize;
+use serde::de::value::{Error as UnknownName, StrDeserializer};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map};
+use std::fmt;
+use std::marker::PhantomData;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +24,7 @@ use std::sync::Arc;
 const SINGLE: &str = "model.safetensors";
 /// The index of a folder with shards.
 const INDEX: &str = "model.safetensors.index.json";
-/// The longest header that the format's library reads.
+/// The longest header that the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
 
 const TYPES: &[(Dtype, DType)] = &[
@@ -80,18 +87,11 @@ impl SafeTensors {
 
     /// Checks the bytes of a file that errors call `file`.
     pub fn from_blob(file: &str, blob: &Blob) -> Result<SafeTensors, FormatError> {
-        let (start, header) = match safetensors::SafeTensors::read_metadata(blob) {
-            Ok((n, header)) => (n + 8, header),
-            Err(e) => return Err(explain(&e, blob, file)),
-        };
-        let mut tensors = Vec::new();
-        for name in header.offset_keys() {
-            if let Some(entry) = header.info(&name) {
-                tensors.push(tensor(name, entry, blob, start, file)?);
-            }
-        }
-        let metadata = strings(&header);
-        Ok(SafeTensors::new(file.into(), metadata, tensors))
+        let (header, data) = split(blob).map_err(|f| f.at(file, "header"))?;
+        let header = parse(&header).map_err(|(at, f)| f.at(file, at))?;
+        check_places(&header.entries, data.len()).map_err(|(at, f)| f.at(file, at))?;
+        let tensors = header.entries.into_iter().map(|e| tensor(e, &data, file)).collect::<Result<_, _>>()?;
+        Ok(SafeTensors::new(file.into(), header.metadata, tensors))
     }
 
     fn new(file: String, metadata: BTreeMap<String, String>, tensors: Vec<TensorInfo>) -> SafeTensors {
@@ -120,131 +120,234 @@ impl SafeTensors {
     }
 }
 
-fn strings(header: &Metadata) -> BTreeMap<String, String> {
-    header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect()
-}
-
-fn tensor(
+/// A tensor's entry of the header.
+struct Entry {
     name: String,
-    entry: &Entry,
-    blob: &Blob,
-    start: usize,
-    file: &str,
-) -> Result<TensorInfo, FormatError> {
-    let at = format!("tensor {}", quote(&name));
-    let Some((_, dtype)) = TYPES.iter().find(|row| row.0 == entry.dtype) else {
-        let known: Vec<String> = TYPES.iter().map(|row| format!("{:?}", row.0)).collect();
-        return Err(FormatError::Unsupported {
-            file: file.into(),
-            at,
-            found: format!("type {:?}", entry.dtype),
-            right: format!("supported are {}", known.join(", ")),
-        });
-    };
-    let (begin, end) = entry.data_offsets;
-    // The library has checked the offsets against the file; this only keeps the arithmetic in sight.
-    let data = blob.slice(start.saturating_add(begin)..start.saturating_add(end));
-    let data = data.ok_or_else(|| outside(entry, blob.len() - start).at(file, at))?;
-    Ok(TensorInfo { name, dtype: *dtype, shape: entry.shape.clone(), data })
+    dtype: Dtype,
+    shape: Vec<usize>,
+    begin: usize,
+    end: usize,
 }
 
-fn outside(entry: &Entry, data: usize) -> Fail {
-    let (begin, end) = entry.data_offsets;
-    let found = format!("offsets [{begin}, {end}]");
-    Fail { fault: Fault::Offset, found, right: format!("the file has {data} bytes of data") }
+/// What a header says, entries in order of their data.
+#[derive(Default)]
+struct Header {
+    metadata: BTreeMap<String, String>,
+    entries: Vec<Entry>,
 }
 
-/// Says what is wrong with a file that the library has refused.
-fn explain(error: &SafeTensorError, blob: &Blob, file: &str) -> FormatError {
+/// What is wrong, with the part of the file where it is.
+type Located<T> = Result<T, (String, Fail)>;
+
+fn at_tensor(name: &str) -> String {
+    format!("tensor {}", quote(name))
+}
+
+/// The header and the data behind it.
+fn split(blob: &Blob) -> Result<(Blob, Blob), Fail> {
     let Some(len) = blob.first_chunk().map(|n| u64::from_le_bytes(*n)) else {
-        let (found, right) =
-            (format!("{} bytes", blob.len()), "a file starts with an 8-byte header length".into());
-        return Fail { fault: Fault::Truncated, found, right }.at(file, "header");
+        let found = format!("{} bytes", blob.len());
+        return fail(Fault::Truncated, found, "a file starts with an 8-byte header length");
     };
     let most = (blob.len() as u64 - 8).min(LONGEST_HEADER);
-    if len > most {
-        let (found, right) = (format!("a header of {len} bytes"), format!("at most {most} are possible"));
-        return Fail { fault: Fault::Length, found, right }.at(file, "header");
-    }
-    let (header, data) = blob[8..].split_at(len as usize);
-    let header: Map<String, Value> = match serde_json::from_slice(header) {
-        Ok(header) => header,
-        Err(e) => {
-            let fault = if std::str::from_utf8(header).is_err() { Fault::Utf8 } else { Fault::Json };
-            return Fail { fault, found: e.to_string(), right: "the header must be a JSON object".into() }
-                .at(file, "header");
+    // A length that is in bounds fits `usize`.
+    let parts = usize::try_from(len).ok().filter(|_| len <= most).and_then(|len| {
+        let header = blob.slice(8..8 + len)?;
+        Some((header, blob.slice(8 + len..blob.len())?))
+    });
+    match parts {
+        Some(parts) => Ok(parts),
+        None => {
+            fail(Fault::Length, format!("a header of {len} bytes"), format!("at most {most} are possible"))
         }
-    };
-    let mut entries = Vec::new();
-    for (name, value) in header.into_iter().filter(|(name, _)| name != "__metadata__") {
-        match read(value) {
-            Ok(entry) => entries.push((name, entry)),
-            Err(f) => return f.at(file, format!("tensor {}", quote(&name))),
-        }
-    }
-    match misplaced(&mut entries, data.len()) {
-        Some((at, f)) => f.at(file, at),
-        None => Fail {
-            fault: Fault::Json,
-            found: error.to_string(),
-            right: "see the format's specification".into(),
-        }
-        .at(file, "header"),
     }
 }
 
-fn read(value: Value) -> Result<Entry, Fail> {
-    if let Some(Value::String(dtype)) = value.get("dtype")
-        && serde_json::from_value::<Dtype>(dtype.as_str().into()).is_err()
-    {
-        return fail(Fault::Type, format!("dtype {}", quote(dtype)), "the format does not define it");
+fn parse(json: &[u8]) -> Located<Header> {
+    let mut state = Reading::default();
+    let mut from = serde_json::Deserializer::from_slice(json);
+    let read = from.deserialize_map(&mut state).and_then(|()| from.end());
+    if let Some(found) = state.found {
+        return Err(found);
     }
-    serde_json::from_value(value).or_else(|e| {
-        fail(Fault::Json, e.to_string(), "a tensor has dtype, shape and data_offsets, all non-negative")
-    })
+    if let Err(e) = read {
+        let utf8 = std::str::from_utf8(json).is_err();
+        let (at, right) = match state.current {
+            Some(name) => (at_tensor(&name), "a tensor has dtype, shape and data_offsets, all non-negative"),
+            None => ("header".into(), "the header must be a JSON object of tensors"),
+        };
+        let fault = if utf8 { Fault::Utf8 } else { Fault::Json };
+        return Err((at, Fail { fault, found: e.to_string(), right: right.into() }));
+    }
+    state.header.entries.sort_by_key(|e| (e.begin, e.end));
+    Ok(state.header)
 }
 
-/// The first tensor, in order of offsets, whose offsets do not follow the one before or do not fit its shape.
-fn misplaced(entries: &mut [(String, Entry)], data: usize) -> Option<(String, Fail)> {
-    entries.sort_by_key(|(_, e)| e.data_offsets);
-    let mut next = 0;
-    for (name, entry) in entries {
-        let at = || format!("tensor {}", quote(name));
-        let (begin, end) = entry.data_offsets;
-        let found = format!("offsets [{begin}, {end}]");
-        if end < begin {
-            let right = "the end must not lie before the begin".into();
-            return Some((at(), Fail { fault: Fault::Offset, found, right }));
-        }
-        if end > data {
-            return Some((at(), outside(entry, data)));
-        }
-        if begin != next {
-            let fault = if begin < next { Fault::Overlap } else { Fault::Offset };
-            let right = format!("the tensor before ends at {next}, where this one must begin");
-            return Some((at(), Fail { fault, found, right }));
-        }
-        let bits = entry
-            .shape
-            .iter()
-            .try_fold(entry.dtype.bitsize(), |n, d| n.checked_mul(*d))
-            .filter(|n| n % 8 == 0);
-        if bits.map(|n| n / 8) != Some(end - begin) {
-            let (shape, dtype) = (&entry.shape, entry.dtype);
-            let right = match bits {
-                Some(n) => {
-                    format!("{dtype:?} {shape:?} takes {} bytes, the offsets give {}", n / 8, end - begin)
+/// The state of reading a header.
+#[derive(Default)]
+struct Reading {
+    header: Header,
+    seen: HashSet<String>,
+    /// The tensor whose entry is being read.
+    current: Option<String>,
+    /// What is wrong although it is JSON of the right form.
+    found: Option<(String, Fail)>,
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
+}
+
+impl<'de> Visitor<'de> for &mut Reading {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                let Unique { entries, twice } = map.next_value::<Unique<String>>()?;
+                self.header.metadata = entries;
+                if let Some(twice) = twice {
+                    self.found.get_or_insert(("__metadata__".into(), repeated(&twice)));
                 }
-                None => format!("{dtype:?} {shape:?} is not a whole number of bytes in 64 bits"),
-            };
-            return Some((at(), Fail { fault: Fault::Shape, found, right }));
+            } else {
+                self.current = Some(name.clone());
+                let Raw { dtype, shape, data_offsets: (begin, end) } = map.next_value()?;
+                match Dtype::deserialize(StrDeserializer::<UnknownName>::new(&dtype)) {
+                    Ok(dtype) => {
+                        self.header.entries.push(Entry { name: name.clone(), dtype, shape, begin, end });
+                    }
+                    Err(_) => {
+                        let found = format!("dtype {}", quote(&dtype));
+                        let right = "the format does not define it".into();
+                        let f = Fail { fault: Fault::Type, found, right };
+                        self.found.get_or_insert((at_tensor(&name), f));
+                    }
+                }
+                self.current = None;
+            }
+            if let Some(twice) = self.seen.replace(name) {
+                self.found.get_or_insert((at_tensor(&twice), repeated(&twice)));
+            }
         }
-        next = end;
+        Ok(())
     }
-    (next != data).then(|| {
+}
+
+fn repeated(name: &str) -> Fail {
+    Fail {
+        fault: Fault::Duplicate,
+        found: format!("the name {} occurs twice", quote(name)),
+        right: "names must be unique".into(),
+    }
+}
+
+/// A JSON object, and the first name that it holds twice: a plain map would keep one of the values and say nothing.
+struct Unique<V> {
+    entries: BTreeMap<String, V>,
+    twice: Option<String>,
+}
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(UniqueVisitor(PhantomData))
+    }
+}
+
+struct UniqueVisitor<V>(PhantomData<V>);
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for UniqueVisitor<V> {
+    type Value = Unique<V>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique<V>, A::Error> {
+        let mut all = Unique { entries: BTreeMap::new(), twice: None };
+        while let Some((name, value)) = map.next_entry::<String, V>()? {
+            match all.entries.entry(name) {
+                btree_map::Entry::Vacant(free) => {
+                    free.insert(value);
+                }
+                btree_map::Entry::Occupied(taken) => {
+                    all.twice.get_or_insert_with(|| taken.key().clone());
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Checks that the tensors, which are in order, cover `data` bytes without gap or overlap, each with the bytes of its shape.
+fn check_places(entries: &[Entry], data: usize) -> Located<()> {
+    let mut next = 0;
+    for entry in entries {
+        place(entry, next, data).map_err(|f| (at_tensor(&entry.name), f))?;
+        next = entry.end;
+    }
+    if next != data {
         let (found, right) = (format!("{data} bytes of data"), format!("the tensors take {next}"));
-        ("data".into(), Fail { fault: Fault::Offset, found, right })
-    })
+        return Err(("data".into(), Fail { fault: Fault::Offset, found, right }));
+    }
+    Ok(())
+}
+
+/// Checks one tensor; `next` is where the one before ends.
+fn place(entry: &Entry, next: usize, data: usize) -> Result<(), Fail> {
+    let Entry { dtype, shape, begin, end, .. } = entry;
+    let found = format!("offsets [{begin}, {end}]");
+    if end < begin {
+        return fail(Fault::Offset, found, "the end must not lie before the begin");
+    }
+    if *end > data {
+        return fail(Fault::Offset, found, format!("the file has {data} bytes of data"));
+    }
+    if *begin != next {
+        let fault = if *begin < next { Fault::Overlap } else { Fault::Offset };
+        return fail(fault, found, format!("the tensor before ends at {next}, where this one must begin"));
+    }
+    let bits =
+        shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).and_then(|n| n.checked_mul(dtype.bitsize()));
+    match bits.filter(|n| n % 8 == 0).map(|n| n / 8) {
+        Some(bytes) if bytes == end - begin => Ok(()),
+        Some(bytes) => {
+            let right = format!("{dtype} {shape:?} takes {bytes} bytes, the offsets give {}", end - begin);
+            fail(Fault::Shape, found, right)
+        }
+        None => {
+            let right = format!("{dtype} {shape:?} is not a whole number of bytes in 64 bits");
+            fail(Fault::Shape, found, right)
+        }
+    }
+}
+
+/// The tensor of a checked entry.
+fn tensor(entry: Entry, data: &Blob, file: &str) -> Result<TensorInfo, FormatError> {
+    let Entry { name, dtype, shape, begin, end } = entry;
+    let Some((_, known)) = TYPES.iter().find(|row| row.0 == dtype) else {
+        let all: Vec<String> = TYPES.iter().map(|row| row.0.to_string()).collect();
+        return Err(FormatError::Unsupported {
+            file: file.into(),
+            at: at_tensor(&name),
+            found: format!("type {dtype}"),
+            right: format!("supported are {}", all.join(", ")),
+        });
+    };
+    match data.slice(begin..end) {
+        Some(data) => Ok(TensorInfo { name, dtype: *known, shape, data }),
+        None => {
+            let found = format!("offsets [{begin}, {end}]");
+            fail(Fault::Offset, found, format!("the file has {} bytes of data", data.len()))
+                .map_err(|f: Fail| f.at(file, at_tensor(&name)))
+        }
+    }
 }
 
 /// Reads an index and the shards beside it.
@@ -284,12 +387,13 @@ fn sharded(index: &Path, options: OpenOptions) -> Result<SafeTensors, FormatErro
 
 /// Tensor name to shard name.
 fn weight_map(json: &[u8]) -> Result<BTreeMap<String, String>, Fail> {
-    #[derive(serde::Deserialize)]
+    #[derive(Deserialize)]
     struct Index {
-        weight_map: BTreeMap<String, String>,
+        weight_map: Unique<String>,
     }
-    match serde_json::from_slice::<Index>(json) {
-        Ok(index) => Ok(index.weight_map),
+    match serde_json::from_slice(json) {
+        Ok(Index { weight_map: Unique { twice: Some(name), .. } }) => Err(repeated(&name)),
+        Ok(Index { weight_map }) => Ok(weight_map.entries),
         Err(e) => fail(Fault::Json, e.to_string(), "an index has a weight_map of tensor names to file names"),
     }
 }

@@ -7,8 +7,8 @@ use crate::DType;
 use crate::dim::Dim;
 use crate::expr::Expr;
 
-/// One attribute value.
-#[derive(Clone, Debug, PartialEq)]
+/// One attribute value. Real numbers are equal if their bits are, so that 0.0 differs from −0.0 and NaN equals itself.
+#[derive(Clone, Debug)]
 pub enum Attr {
     /// Integer.
     Int(i64),
@@ -26,6 +26,22 @@ pub enum Attr {
     Expr(Arc<Expr>),
     /// List of values.
     List(Vec<Attr>),
+}
+
+impl PartialEq for Attr {
+    fn eq(&self, other: &Attr) -> bool {
+        match (self, other) {
+            (Attr::Int(a), Attr::Int(b)) => a == b,
+            (Attr::Float(a), Attr::Float(b)) => a.to_bits() == b.to_bits(),
+            (Attr::Bool(a), Attr::Bool(b)) => a == b,
+            (Attr::Str(a), Attr::Str(b)) => a == b,
+            (Attr::DType(a), Attr::DType(b)) => a == b,
+            (Attr::Dim(a), Attr::Dim(b)) => a == b,
+            (Attr::Expr(a), Attr::Expr(b)) => a == b,
+            (Attr::List(a), Attr::List(b)) => a == b,
+            _ => false,
+        }
+    }
 }
 
 /// Why an attribute could not be read.

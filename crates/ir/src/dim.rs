@@ -1,7 +1,7 @@
 //! Symbolic dimensions: integer-weighted sums of products of atoms, in a normal form, so that equal expressions are
 //! equal values. An atom is a symbol or an opaque quotient, minimum or maximum.
 //!
-//! Coefficients saturate at the ends of i64; sizes that large are refused where types are checked.
+//! Coefficients saturate at ±(2^63 − 1); sizes that large are refused where types are checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,12 +69,14 @@ pub enum DimError {
     Divisor(String, i64),
 }
 
+/// Coefficients are symmetric about 0, so that the sign and the magnitude of each can be printed and read apart.
 fn clamp(v: i128) -> i64 {
-    v.clamp(i64::MIN as i128, i64::MAX as i128) as i64
+    v.clamp(-(i64::MAX as i128), i64::MAX as i128) as i64
 }
 
 impl From<i64> for Dim {
     fn from(v: i64) -> Dim {
+        let v = clamp(v.into());
         let mut terms = SmallVec::new();
         if v != 0 {
             terms.push((Monomial::new(), v));
@@ -315,6 +317,12 @@ impl std::ops::Mul for Dim {
             }
         }
         Dim::from_terms(out)
+    }
+}
+
+impl std::iter::Sum for Dim {
+    fn sum<I: Iterator<Item = Dim>>(iter: I) -> Dim {
+        Dim::from_terms(iter.flat_map(|d| d.terms).map(|(m, c)| (m, c as i128)))
     }
 }
 

@@ -11,6 +11,7 @@ pub mod expr;
 pub mod graph;
 pub mod op;
 pub mod schedule;
+pub mod small;
 pub mod symbols;
 pub mod target;
 pub mod tensor;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use crate::DType;
+use crate::{DType, small};
 
 /// A dense, row-major tensor in host memory. Cloning shares the bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,9 @@ pub enum TensorError {
     /// Values of the type cannot be read as numbers here.
     #[error("values of {0} cannot be read or written one by one")]
     Values(DType),
+    /// A value that the type has no code for.
+    #[error("{0} has no NaN")]
+    NotANumber(DType),
 }
 
 /// Bytes of a dense tensor; rows of sub-byte and block types must fill whole units.
@@ -71,14 +74,27 @@ impl Tensor {
         Ok(Tensor { dtype, shape: shape.to_vec(), bytes })
     }
 
-    /// A tensor of `dtype` from f64 values, each rounded to the type (integers saturate, halves round to nearest even).
+    /// A tensor of `dtype` from f64 values, each rounded to the type: floats to nearest even (those of 8 bits and less
+    /// saturate), integers towards zero and saturating.
     ///
     /// # Errors
-    /// A wrong count; a type whose values stand in no byte of their own.
+    /// A wrong count; a block format; NaN for a type that has none.
     pub fn from_f64(dtype: DType, shape: &[usize], values: &[f64]) -> Result<Tensor, TensorError> {
+        let unit = dtype.info().unit_elements;
         let mut bytes = Vec::with_capacity(values.len() * 4);
-        for v in values {
-            put(dtype, *v, &mut bytes)?;
+        if unit > 1 && !dtype.is_block() {
+            let bits = 8 / unit;
+            for group in values.chunks(unit) {
+                let mut byte = 0;
+                for (i, v) in group.iter().enumerate() {
+                    byte |= code(dtype, *v)? << (bits * i);
+                }
+                bytes.push(byte);
+            }
+        } else {
+            for v in values {
+                put(dtype, *v, &mut bytes)?;
+            }
         }
         Tensor::new(dtype, shape, bytes)
     }
@@ -135,7 +151,7 @@ impl Tensor {
     /// Every element as f64 (i64 and u64 beyond 2^53 round). Block formats are decoded.
     ///
     /// # Errors
-    /// Sub-byte and small-float types.
+    /// Bytes that are no blocks of the format.
     pub fn to_f64(&self) -> Result<Vec<f64>, TensorError> {
         if self.dtype.is_block() {
             let mut out = vec![0f32; self.len()];
@@ -143,7 +159,13 @@ impl Tensor {
                 .map_err(|_| TensorError::Values(self.dtype))?;
             return Ok(out.into_iter().map(f64::from).collect());
         }
-        let size = self.dtype.size().ok_or(TensorError::Values(self.dtype))?;
+        let unit = self.dtype.info().unit_elements;
+        if unit > 1 {
+            let bits = 8 / unit;
+            let code = |i: usize| self.bytes[i / unit] >> (bits * (i % unit)) & (u8::MAX >> (8 - bits));
+            return (0..self.len()).map(|i| value(self.dtype, code(i))).collect();
+        }
+        let size = self.dtype.info().unit_bytes;
         self.bytes.chunks_exact(size).map(|b| get(self.dtype, b)).collect()
     }
 
@@ -158,7 +180,7 @@ impl Tensor {
     /// Every element as i64 (floats truncate).
     ///
     /// # Errors
-    /// Sub-byte, block and small-float types.
+    /// As [`Tensor::to_f64`].
     pub fn to_i64(&self) -> Result<Vec<i64>, TensorError> {
         match self.dtype {
             DType::I64 => Ok(self.bytes.chunks_exact(8).map(|b| i64::from_le_bytes(array(b))).collect()),
@@ -191,7 +213,30 @@ fn get(dtype: DType, b: &[u8]) -> Result<f64, TensorError> {
         DType::U16 => u16::from_le_bytes(array(b)).into(),
         DType::U8 => b[0].into(),
         DType::Bool => f64::from(b[0] != 0),
-        _ => return Err(TensorError::Values(dtype)),
+        _ => return value(dtype, b[0]),
+    })
+}
+
+/// The value of a code of 8 bits or less.
+fn value(dtype: DType, code: u8) -> Result<f64, TensorError> {
+    Ok(match dtype {
+        // The sign bit is moved to the top and back.
+        DType::I4 => f64::from((code << 4) as i8 >> 4),
+        DType::I2 => f64::from((code << 6) as i8 >> 6),
+        DType::U4 | DType::U2 => f64::from(code),
+        _ => return small::decode(dtype, code).ok_or(TensorError::Values(dtype)),
+    })
+}
+
+/// The code of 8 bits or less for a value; the bits above it are 0.
+fn code(dtype: DType, v: f64) -> Result<u8, TensorError> {
+    Ok(match dtype {
+        DType::I4 => v.clamp(-8.0, 7.0) as i8 as u8 & 0xf,
+        DType::I2 => v.clamp(-2.0, 1.0) as i8 as u8 & 0x3,
+        DType::U4 => v.clamp(0.0, 15.0) as u8,
+        DType::U2 => v.clamp(0.0, 3.0) as u8,
+        _ if v.is_nan() => return small::encode(dtype, v).ok_or(TensorError::NotANumber(dtype)),
+        _ => return small::encode(dtype, v).ok_or(TensorError::Values(dtype)),
     })
 }
 
@@ -210,7 +255,8 @@ fn put(dtype: DType, v: f64, out: &mut Vec<u8>) -> Result<(), TensorError> {
         DType::U16 => out.extend((v as u16).to_le_bytes()),
         DType::U8 => out.push(v as u8),
         DType::Bool => out.push(u8::from(v != 0.0)),
-        _ => return Err(TensorError::Values(dtype)),
+        _ if dtype.is_block() => return Err(TensorError::Values(dtype)),
+        _ => out.push(code(dtype, v)?),
     }
     Ok(())
 }
@@ -224,6 +270,38 @@ mod tests {
         assert!(Tensor::new(DType::F32, &[2, 2], vec![0; 15]).is_err());
         assert!(Tensor::new(DType::F32, &[usize::MAX, 2], vec![]).is_err());
         assert!(Tensor::new(DType::Q8_0, &[2, 16], vec![0; 34]).is_err());
+    }
+
+    #[test]
+    fn packed_values_start_in_the_low_bits() {
+        for (dtype, bytes) in
+            [(DType::I4, vec![0x98, 0x07]), (DType::U4, vec![0x10, 0x0f]), (DType::F4E2M1, vec![0xf2, 0x07])]
+        {
+            let t = Tensor::new(dtype, &[3], bytes).unwrap();
+            let values = t.to_f64().unwrap();
+            assert_eq!(Tensor::from_f64(dtype, &[3], &values).unwrap(), t);
+            let want = match dtype {
+                DType::I4 => [-8.0, -7.0, 7.0],
+                DType::U4 => [0.0, 1.0, 15.0],
+                _ => [1.0, -6.0, 6.0],
+            };
+            assert_eq!(values, want, "{dtype}");
+        }
+        let t = Tensor::new(DType::I2, &[5], vec![0b_11_10_01_00, 0b01]).unwrap();
+        assert_eq!(t.to_f64().unwrap(), [0.0, 1.0, -2.0, -1.0, 1.0]);
+        assert_eq!(Tensor::from_f64(DType::I2, &[2], &[9.0, -9.0]).unwrap().bytes(), [0b10_01]);
+        let e = Tensor::from_f64(DType::F4E2M1, &[1], &[f64::NAN]);
+        assert_eq!(e, Err(TensorError::NotANumber(DType::F4E2M1)));
+    }
+
+    #[test]
+    fn small_floats_saturate() {
+        let t = Tensor::from_f64(DType::F8E4M3FN, &[4], &[464.0, f64::NAN, 256.0, -0.0]).unwrap();
+        assert_eq!(t.bytes(), [0x7e, 0x7f, 0x78, 0x80]);
+        let v = t.to_f64().unwrap();
+        assert!(v[0] == 448.0 && v[1].is_nan() && v[2] == 256.0);
+        let t = Tensor::from_f64(DType::F8E5M2, &[2], &[58000.0, f64::INFINITY]).unwrap();
+        assert_eq!(t.to_f64().unwrap(), [57344.0, f64::INFINITY]);
     }
 
     #[test]

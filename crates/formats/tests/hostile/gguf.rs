@@ -1,6 +1,7 @@
 //! GGUF.
 
 use crate::build::{ARRAY, BOOL, Build, I32, STRING, U32, array, strings, text};
+use crate::memory;
 use frit_formats::gguf::{Array, Value};
 use frit_formats::{Fault, FormatError, Gguf, OpenOptions};
 use frit_ir::DType;
@@ -98,7 +99,8 @@ type Case = (Build, Fault, &'static str);
 
 fn check(cases: Vec<Case>) {
     for (build, fault, part) in cases {
-        let e = Gguf::from_bytes(build.bytes()).expect_err(part);
+        let bytes = build.bytes();
+        let e = memory::bounded(bytes.len(), || Gguf::from_bytes(bytes)).expect_err(part);
         assert_eq!(e.fault(), Some(fault), "{e}");
         let e = e.to_string();
         assert!(e.contains(part) && !e.contains('\n'), "{e:?} lacks {part:?}");
@@ -128,6 +130,10 @@ fn headers() {
 fn metadata() {
     let long = (1u64 << 60).to_le_bytes();
     let new = Build::new;
+    let nest = (0..20_000).fold(Vec::new(), |mut all, _| {
+        all.extend(array(ARRAY, 1, &[]));
+        all
+    });
     let deep = (0..6).fold(array(U32, 0, &[]), |inner, _| array(ARRAY, 1, &inner));
     check(vec![
         (new().key("k", STRING, long), Fault::Length, "a string at byte 45 takes 1152921504606846976 bytes"),
@@ -147,9 +153,80 @@ fn metadata() {
         ),
         (new().key("k".repeat(70_000), U32, [0; 4]), Fault::Length, "70000 bytes long; at most 65535"),
         (new().key("k", U32, [0; 3]), Fault::Truncated, "a value at byte 37 takes 4 bytes; 3 bytes are left"),
+        (new().key("k", ARRAY, &nest), Fault::Depth, "arrays nested 5 deep; at most 4"),
+        (new().key("k", ARRAY, array(ARRAY, u64::MAX / 12, &[0; 24])), Fault::Count, "array at byte"),
+        (new().key("k", STRING, u64::MAX.to_le_bytes()), Fault::Length, "takes 18446744073709551615 bytes"),
+        (
+            new().key("a", U32, [0; 4]).key("b", STRING, text("x")).key("a", STRING, text("y")),
+            Fault::Duplicate,
+            "metadata key 'a': the key occurs twice",
+        ),
     ]);
     let e = Gguf::from_bytes(new().key("split.count", U32, 3u32.to_le_bytes()).bytes()).unwrap_err();
     assert!(matches!(&e, FormatError::Unsupported { found, .. } if found == "a model in 3 files"), "{e}");
+}
+
+/// Large but true counts: read in milliseconds, and nothing is held besides the file.
+#[test]
+fn large_metadata() {
+    let long = "x".repeat(8 << 20);
+    let many: Vec<u8> = text("").repeat(1 << 20);
+    let build = Build::new()
+        .key("long", STRING, text(&long))
+        .key("many", ARRAY, array(STRING, 1 << 20, &many))
+        .key("wide", ARRAY, array(I32, 1 << 20, &vec![0; 4 << 20]))
+        .key("empty", ARRAY, array(ARRAY, 1 << 16, &array(U32, 0, &[]).repeat(1 << 16)));
+    let bytes = build.bytes();
+    let (gguf, most) = memory::peak(|| Gguf::from_bytes(bytes).unwrap());
+    assert!(most < 1 << 16, "{most}");
+    assert_eq!(gguf.get::<&str>("long").unwrap().len(), 8 << 20);
+    assert_eq!(gguf.get::<&Array>("many").unwrap().strings().filter(|s| s.is_empty()).count(), 1 << 20);
+    assert!(gguf.meta("wide").unwrap().to_string().ends_with("1048576 in all]"));
+    assert_eq!(gguf.get::<&Array>("empty").unwrap().iter().count(), 1 << 16);
+}
+
+/// Rows of block formats: whole blocks or a clear error; each of several blocks of a row reads from its own bytes.
+#[test]
+fn rows_of_blocks() {
+    let file = |row: u64, rows: u64| {
+        Build::new().tensor("w", &[row, rows], 14, 0).data((row / 256 * rows) as usize * 210)
+    };
+    for row in [255, 257, 300, 511] {
+        let e = Gguf::from_bytes(file(row, 2).bytes()).unwrap_err();
+        assert_eq!(e.fault(), Some(Fault::Row), "{e}");
+        let want = format!("tensor 'w': rows of {row} elements; rows of Q6_K must be a multiple of 256 long");
+        assert!(e.to_string().ends_with(&want), "{e}");
+    }
+    for blocks in [1, 2, 3, 7] {
+        let gguf = Gguf::from_bytes(file(blocks * 256, 2).bytes()).unwrap();
+        let w = gguf.tensor("w").unwrap();
+        assert_eq!((w.dtype, &w.shape[..]), (DType::Q6K, &[2, blocks as usize * 256][..]));
+        let whole = frit_ir::Tensor::new(w.dtype, &w.shape, w.data.to_vec()).unwrap().to_f64().unwrap();
+        for (i, block) in w.data.chunks_exact(210).enumerate() {
+            let one = frit_ir::Tensor::new(w.dtype, &[256], block.to_vec()).unwrap().to_f64().unwrap();
+            assert!(one.iter().zip(&whole[i * 256..]).all(|(a, b)| a.to_bits() == b.to_bits()), "block {i}");
+        }
+    }
+}
+
+/// A Q6_K block has 256 distinct places: a code put at one of them shows there alone.
+#[test]
+fn every_place_of_a_q6_k_block() {
+    let place = |bit: usize| {
+        // Scale bytes and the f16 scale are 1; codes are 32 (value 0) but for one flipped bit.
+        let mut block = vec![0u8; 210];
+        block[128..192].fill(0b10_10_10_10);
+        block[192..208].fill(1);
+        block[208..].copy_from_slice(&[0x00, 0x3c]);
+        block[bit / 8] ^= 1 << (bit % 8);
+        let values = frit_ir::Tensor::new(DType::Q6K, &[256], block).unwrap().to_f64().unwrap();
+        let changed: Vec<usize> = (0..256).filter(|i| values[*i] != 0.0).collect();
+        assert_eq!(changed.len(), 1, "bit {bit}");
+        changed[0]
+    };
+    // The low bit of each four-bit code: 256 of them in 128 bytes.
+    let places: std::collections::BTreeSet<usize> = (0..256).map(|i| place(i * 4)).collect();
+    assert_eq!(places.len(), 256);
 }
 
 #[test]

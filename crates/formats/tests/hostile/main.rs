@@ -2,6 +2,7 @@
 
 mod build;
 mod gguf;
+mod memory;
 mod safetensors;
 #[cfg(feature = "text")]
 mod tokenizer;

@@ -1,5 +1,6 @@
 //! Safetensors.
 
+use crate::memory;
 use frit_formats::{Fault, FormatError, OpenOptions, SafeTensors};
 use frit_ir::DType;
 use std::fs;
@@ -61,11 +62,49 @@ fn every_known_type_maps() {
         let read = SafeTensors::from_bytes(one(name, "[2]", 0, n as i64, n)).unwrap();
         assert_eq!((read.tensor("w").unwrap().dtype, read.tensor("w").unwrap().data.len()), (dtype, n));
     }
-    let e = SafeTensors::from_bytes(one("C64", "[1]", 0, 8, 8)).unwrap_err();
-    assert!(
-        matches!(e, FormatError::Unsupported { .. }) && e.to_string().contains("tensor 'w': type C64"),
-        "{e}"
-    );
+    for (name, shape, bytes) in [("C64", "[1]", 8), ("F6_E2M3", "[4]", 3), ("F6_E3M2", "[8]", 6)] {
+        let e = SafeTensors::from_bytes(one(name, shape, 0, bytes, bytes as usize)).unwrap_err();
+        assert!(matches!(e, FormatError::Unsupported { .. }), "{e}");
+        assert!(e.to_string().contains(&format!("tensor 'w': type {name} is not supported")), "{e}");
+    }
+}
+
+/// Small floats of a file read as the numbers that the format's types mean.
+#[test]
+fn small_floats_have_their_values() {
+    let read = |dtype: &str, bytes: &[u8]| {
+        let header =
+            format!("{{{}}}", entry("w", dtype, &format!("[{}]", bytes.len()), 0, bytes.len() as i64));
+        let file = [file(&header, 0), bytes.to_vec()].concat();
+        let t = SafeTensors::from_bytes(file).unwrap().tensor("w").unwrap().clone();
+        frit_ir::Tensor::new(t.dtype, &t.shape, t.data.to_vec()).unwrap().to_f64().unwrap()
+    };
+    let e4m3 = read("F8_E4M3", &[0x78, 0x7e, 0x01, 0x7f, 0xff, 0xb8]);
+    assert_eq!((e4m3[0], e4m3[1], e4m3[2], e4m3[5]), (256.0, 448.0, 2f64.powi(-9), -1.0));
+    assert!(e4m3[3].is_nan() && e4m3[4].is_nan());
+    let e5m2 = read("F8_E5M2", &[0x7b, 0x7c, 0xfc, 0x7e]);
+    assert_eq!((e5m2[0], e5m2[1], e5m2[2]), (57344.0, f64::INFINITY, f64::NEG_INFINITY));
+    assert!(e5m2[3].is_nan());
+    assert_eq!(read("F8_E8M0", &[127, 130]), [1.0, 8.0]);
+}
+
+#[test]
+fn names_that_occur_twice() {
+    let (a, b) = (entry("a", "U8", "[4]", 0, 4), entry("a", "U8", "[4]", 4, 8));
+    let cases = [
+        (format!("{{{a},{b}}}"), "tensor 'a': the name 'a' occurs twice"),
+        (format!("{{{a},{a}}}"), "tensor 'a': the name 'a' occurs twice"),
+        (format!("{{{a},{}}}", b.replace("\"a\"", "\"\\u0061\"")), "tensor 'a': the name 'a' occurs twice"),
+        (r#"{"__metadata__":{"k":"1","k":"2"}}"#.into(), "__metadata__: the name 'k' occurs twice"),
+        (r#"{"__metadata__":{},"__metadata__":{}}"#.into(), "the name '__metadata__' occurs twice"),
+    ];
+    for (header, part) in cases {
+        let e = SafeTensors::from_bytes(file(&header, 8)).expect_err(part);
+        assert!(e.fault() == Some(Fault::Duplicate) && e.to_string().contains(part), "{e}");
+    }
+    let twice = a.replace("\"shape\"", "\"dtype\":\"I8\",\"shape\"");
+    let e = SafeTensors::from_bytes(file(&format!("{{{twice}}}"), 4)).unwrap_err().to_string();
+    assert!(e.contains("tensor 'a': duplicate field `dtype`"), "{e}");
 }
 
 #[test]
@@ -73,6 +112,14 @@ fn hostile_files() {
     let length = |n: u64| n.to_le_bytes().to_vec();
     let overlap = format!("{{{},{}}}", entry("a", "F32", "[2]", 0, 8), entry("b", "F32", "[2]", 4, 12));
     let gap = format!("{{{},{}}}", entry("a", "F32", "[1]", 0, 4), entry("b", "F32", "[1]", 8, 12));
+    // Nine tensors of 2^61 − 1 bytes, whose offsets add up to more than 64 bits.
+    let most = (1u64 << 61) - 1;
+    let wraps = (0..9u64).map(|i| {
+        let (begin, end) = (i.wrapping_mul(most), (i + 1).wrapping_mul(most));
+        format!(r#""{i}":{{"dtype":"U8","shape":[{most}],"data_offsets":[{begin},{end}]}}"#)
+    });
+    let wraps = format!("{{{}}}", wraps.collect::<Vec<_>>().join(","));
+    let deep = format!(r#"{{"w":{{"x":{}"#, "[".repeat(100_000));
     let cases: Vec<(Vec<u8>, Fault, &str)> = vec![
         (vec![], Fault::Truncated, "0 bytes"),
         (vec![1, 0, 0], Fault::Truncated, "3 bytes"),
@@ -102,7 +149,20 @@ fn hostile_files() {
             Fault::Shape,
             "not a whole number of bytes in 64 bits",
         ),
+        (file(&wraps, 8), Fault::Offset, "the file has 8 bytes of data"),
+        (one("F32", "[1]", i64::MAX - 3, i64::MAX, 4), Fault::Offset, "the file has 4 bytes of data"),
         (one("F4", "[3]", 0, 2, 2), Fault::Shape, "not a whole number of bytes"),
+        (one("F6_E2M3", "[3]", 0, 2, 2), Fault::Shape, "not a whole number of bytes"),
+        (one("f32", "[1]", 0, 4, 4), Fault::Type, "dtype 'f32'; the format does not define it"),
+        (one("F32", "[1.5]", 0, 4, 4), Fault::Json, "tensor 'w'"),
+        (one("F32", "[1e3]", 0, 4, 4), Fault::Json, "tensor 'w'"),
+        (one("F32", "[18446744073709551616]", 0, 4, 4), Fault::Json, "tensor 'w'"),
+        (one("F32", "\"1\"", 0, 4, 4), Fault::Json, "tensor 'w'"),
+        (file(r#"{"w":7}"#, 0), Fault::Json, "tensor 'w'"),
+        (file(r#"{"w":null}"#, 0), Fault::Json, "tensor 'w'"),
+        (file(r#"{"__metadata__":{"k":1}}"#, 0), Fault::Json, "header"),
+        (file("{} {}", 0), Fault::Json, "trailing characters"),
+        (file(&deep, 0), Fault::Json, "EOF while parsing a list"),
         (one("F32", "[1]", 0, 4, 8), Fault::Offset, "8 bytes of data; the tensors take 4"),
         (one("F32", "[1]", 4, 8, 8), Fault::Offset, "the tensor before ends at 0"),
         (file(&overlap, 12), Fault::Overlap, "tensor 'b': offsets [4, 12]; the tensor before ends at 8"),
@@ -111,7 +171,7 @@ fn hostile_files() {
         (file(&"[".repeat(100_000), 0), Fault::Json, "header"),
     ];
     for (bytes, fault, part) in cases {
-        let e = SafeTensors::from_bytes(bytes).expect_err(part);
+        let e = memory::bounded(bytes.len(), || SafeTensors::from_bytes(bytes)).expect_err(part);
         assert_eq!(e.fault(), Some(fault), "{e}");
         let e = e.to_string();
         assert!(e.contains(part) && !e.contains('\n'), "{e:?} lacks {part:?}");
@@ -185,7 +245,24 @@ fn folders_of_shards() {
         (r#""w":"/etc/passwd""#, Fault::Value, "shard '/etc/passwd'"),
         (r#""w":"""#, Fault::Value, "shard ''"),
         (r#""w":3"#, Fault::Json, "weight_map"),
+        (r#""w":"model.safetensors.index.json""#, Fault::Value, "shard 'model.safetensors.index.json'"),
+        (r#""w":".safetensors/..""#, Fault::Value, "a shard must be the plain name"),
+        (r#""w":"../../x/1.safetensors""#, Fault::Value, "a shard must be the plain name"),
+        (r#""w":"./1.safetensors""#, Fault::Value, "a shard must be the plain name"),
+        (r#""w":"sub/1.safetensors""#, Fault::Value, "a shard must be the plain name"),
+        (r#""w":"..safetensors""#, Fault::Missing, "shard '..safetensors' is missing"),
+        (r#""w":"folder.safetensors""#, Fault::Missing, "shard 'folder.safetensors' is missing"),
+        (r#""w":"1\u0000.safetensors""#, Fault::Missing, "is missing"),
+        (r#""w":"1.safetensors","w":"2.safetensors""#, Fault::Duplicate, "the name 'w' occurs twice"),
+        (
+            r#""w":"1.safetensors","a":"1.safetensors""#,
+            Fault::Missing,
+            "tensor 'a' is not in shard '1.safetensors'",
+        ),
+        (r#""w":"broken.safetensors""#, Fault::Length, "broken.safetensors: header"),
     ];
+    folder.write("broken.safetensors", u64::MAX.to_le_bytes());
+    fs::create_dir(folder.0.join("folder.safetensors")).unwrap();
     for (map, fault, part) in bad {
         index(map);
         let e = open(&folder.0).unwrap_err();
@@ -196,4 +273,41 @@ fn folders_of_shards() {
     assert_eq!(open(&folder.0).unwrap().tensors().len(), 2, "a single file goes first");
     let e = open(&folder.0.join("none.safetensors")).unwrap_err();
     assert!(matches!(e, FormatError::Io { .. }) && e.to_string().contains("none.safetensors"), "{e}");
+}
+
+/// What an index holds besides its map, and maps of a size that no model has.
+#[test]
+fn indexes() {
+    let folder = Folder::new("indexes");
+    let index = folder.0.join("model.safetensors.index.json");
+    let deep = format!(r#"{{"weight_map":{}"#, r#"{"a":"#.repeat(100_000));
+    for (text, part) in [
+        ("", "EOF"),
+        ("[]", "invalid length"),
+        ("null", "invalid type"),
+        ("{}", "missing field `weight_map`"),
+        (r#"{"weight_map":[]}"#, "weight_map"),
+        (r#"{"weight_map":{},"weight_map":{}}"#, "duplicate field `weight_map`"),
+        (&deep, "weight_map"),
+    ] {
+        folder.write("model.safetensors.index.json", text);
+        let e = open(&index).expect_err(text);
+        assert!(e.fault() == Some(Fault::Json) && e.to_string().contains(part), "{e}");
+    }
+    folder.write("1.safetensors", one("F32", "[1]", 0, 4, 4));
+    let many = |shard: fn(usize) -> String| {
+        let rows: Vec<String> = (0..100_000).map(|i| format!(r#""t{i}":"{}""#, shard(i))).collect();
+        format!(r#"{{"weight_map":{{{}}}}}"#, rows.join(","))
+    };
+    for (text, part) in [
+        (many(|_| "1.safetensors".into()), "tensor 't0' is not in shard '1.safetensors'"),
+        (many(|i| format!("{i}.safetensors")), "shard '0.safetensors' is missing"),
+    ] {
+        folder.write("model.safetensors.index.json", &text);
+        let e = memory::bounded(text.len(), || open(&folder.0)).expect_err(part);
+        assert!(e.fault() == Some(Fault::Missing) && e.to_string().contains(part), "{e}");
+    }
+    // An index of nothing is a model without tensors; what is missing shows when it is used.
+    folder.write("model.safetensors.index.json", r#"{"metadata":{"total_size":1e400},"weight_map":{}}"#);
+    assert!(open(&folder.0).unwrap().tensors().is_empty());
 }

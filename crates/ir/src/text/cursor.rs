@@ -5,6 +5,11 @@ use super::{ParseError, is_name_char};
 /// Deepest nesting of dimension expressions and attribute lists.
 pub(super) const MAX_DEPTH: usize = 64;
 
+/// Every NaN prints as `NaN`, so every NaN is read as the same.
+pub(super) fn one_nan(v: f64) -> f64 {
+    if v.is_nan() { f64::NAN } else { v }
+}
+
 pub(super) struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -170,7 +175,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn float(&mut self) -> Result<f64, ParseError> {
         let at = self.position();
         let text = self.number()?;
-        text.parse().map_err(|_| self.error_at(at, format!("`{text}` is not a number")))
+        text.parse().map(one_nan).map_err(|_| self.error_at(at, format!("`{text}` is not a number")))
     }
 
     /// Runs `f` one level deeper.

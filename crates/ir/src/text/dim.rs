@@ -3,9 +3,16 @@
 use super::ParseError;
 use super::cursor::Cursor;
 use crate::Dim;
+use crate::dim::Atom;
 
-/// Most terms that a product of sums may have in normal form.
+/// Most terms of a dimension.
 const MAX_TERMS: usize = 4096;
+
+/// Most factors of one term.
+pub(super) const MAX_FACTORS: usize = 64;
+
+/// Most terms and factors of a product of sums in normal form.
+const MAX_PRODUCT: usize = 1024;
 
 /// Reads a dimension expression: integers, symbols, `+`, `-`, `*`, parentheses and `floordiv(a, b)`, `ceildiv(a, b)`,
 /// `min(a, b)`, `max(a, b)`, as [`Dim`] prints them. Kernel rows state their scratch bytes so.
@@ -20,28 +27,53 @@ pub fn parse_dim(text: &str) -> Result<Dim, ParseError> {
 }
 
 pub(super) fn dim(c: &mut Cursor) -> Result<Dim, ParseError> {
-    let mut sum = if c.eat("-") { Dim::from(-1i64) * term(c)? } else { term(c)? };
+    let negative = c.eat("-");
+    let mut parts = vec![signed(term(c)?, negative)];
+    let mut terms = parts[0].terms().len();
     loop {
-        if c.eat("+") {
-            sum = sum + term(c)?;
-        } else if c.eat("-") {
-            sum = sum - term(c)?;
-        } else {
-            return Ok(sum);
+        let negative = c.peek() == Some('-');
+        if !(c.eat("+") || c.eat("-")) {
+            return Ok(parts.into_iter().sum());
         }
-        if sum.terms().len() > MAX_TERMS {
+        let part = signed(term(c)?, negative);
+        terms += part.terms().len();
+        if terms > MAX_TERMS {
             return Err(c.error(format!("a dimension has at most {MAX_TERMS} terms")));
         }
+        parts.push(part);
     }
+}
+
+fn signed(d: Dim, negative: bool) -> Dim {
+    if negative { Dim::from(-1i64) * d } else { d }
+}
+
+/// Terms and atoms of a dimension, those inside of atoms too.
+fn size(d: &Dim) -> usize {
+    let atom = |a: &Atom| match a {
+        Atom::Sym(_) => 1,
+        Atom::FloorDiv(p) | Atom::CeilDiv(p) | Atom::Min(p) | Atom::Max(p) => 1 + size(&p.0) + size(&p.1),
+    };
+    d.terms().iter().map(|(m, _)| 1 + m.iter().map(atom).sum::<usize>()).sum()
+}
+
+/// The most factors of one term.
+pub(super) fn factors(d: &Dim) -> usize {
+    d.terms().iter().map(|(m, _)| m.len()).max().unwrap_or(0)
 }
 
 fn term(c: &mut Cursor) -> Result<Dim, ParseError> {
     let mut product = factor(c)?;
     while c.eat("*") {
         let f = factor(c)?;
-        let atoms = |d: &Dim| d.terms().iter().map(|(m, _)| m.len()).max().unwrap_or(0);
-        if product.terms().len() * f.terms().len() > MAX_TERMS || atoms(&product) + atoms(&f) > 64 {
-            return Err(c.error(format!("a product has at most {MAX_TERMS} terms of at most 64 factors")));
+        // A normal form has no products of sums: those are written by hand, and are what could grow beyond the text.
+        let plain = |d: &Dim| d.terms().len() <= 1;
+        let grows = !(plain(&product) && plain(&f)) && product.as_const().is_none() && f.as_const().is_none();
+        let grown = product.terms().len() * size(&f) + f.terms().len() * size(&product);
+        if grows && grown > MAX_PRODUCT || factors(&product) + factors(&f) > MAX_FACTORS {
+            return Err(c.error(format!(
+                "a product has at most {MAX_FACTORS} factors, and {MAX_PRODUCT} factors in all when it is multiplied out"
+            )));
         }
         product = product * f;
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::ParseError;
-use super::cursor::Cursor;
-use super::dim::dim;
+use super::cursor::{Cursor, one_nan};
+use super::dim::{MAX_FACTORS, dim, factors};
 use crate::attr::{Attr, Attrs};
 use crate::expr::{Expr, Output, Ref, ScalarOp, Step, scalar};
 use crate::graph::{Graph, Type, ValueId};
@@ -19,7 +19,7 @@ use crate::{DType, Dim};
 const MAX_RANK: usize = 32;
 
 /// Most terms that the element count of a value may have.
-const MAX_SHAPE_TERMS: usize = 4096;
+const MAX_SHAPE_TERMS: usize = 64;
 
 /// Reads a graph; the ops in it must be in `registry`, and the types that it states must be those that the ops infer.
 ///
@@ -69,7 +69,16 @@ fn statement(c: &mut Cursor, g: &mut Graph) -> Result<(), ParseError> {
     }
 }
 
+/// What inference proves depends on the symbols, so all are declared before the first value.
+fn before_values(c: &Cursor, g: &Graph) -> Result<(), ParseError> {
+    match g.values().is_empty() && g.nodes().is_empty() {
+        true => Ok(()),
+        false => Err(c.error("symbols and bounds stand before all values")),
+    }
+}
+
 fn symbol(c: &mut Cursor, g: &mut Graph) -> Result<(), ParseError> {
+    before_values(c, g)?;
     let at = c.position();
     let name = c.word()?;
     if name.starts_with(|x: char| x.is_ascii_digit()) {
@@ -83,6 +92,7 @@ fn symbol(c: &mut Cursor, g: &mut Graph) -> Result<(), ParseError> {
 }
 
 fn bound(c: &mut Cursor, g: &mut Graph) -> Result<(), ParseError> {
+    before_values(c, g)?;
     let d = dim(c)?;
     c.expect("<=")?;
     let max = c.integer()?;
@@ -128,8 +138,15 @@ fn ty(c: &mut Cursor) -> Result<Type, ParseError> {
     c.expect("[")?;
     let shape = c.list("]", dim)?;
     let terms = shape.iter().try_fold(1usize, |a, d| a.checked_mul(d.terms().len().max(1)));
-    if shape.len() > MAX_RANK || terms.is_none_or(|t| t > MAX_SHAPE_TERMS) {
-        return Err(c.error_at(at, format!("a shape has at most {MAX_RANK} simple extents")));
+    let simple = terms.is_some_and(|t| t <= MAX_SHAPE_TERMS)
+        && shape.iter().map(factors).sum::<usize>() <= MAX_FACTORS;
+    if shape.len() > MAX_RANK || !simple {
+        return Err(c.error_at(
+            at,
+            format!(
+                "a shape has at most {MAX_RANK} extents, whose product has at most {MAX_SHAPE_TERMS} terms of at most {MAX_FACTORS} factors"
+            ),
+        ));
     }
     Ok(Type { dtype, shape: shape.into() })
 }
@@ -201,6 +218,9 @@ fn node(c: &mut Cursor, g: &mut Graph, registry: &Registry) -> Result<(), ParseE
     let mut attrs = Attrs::new();
     if c.eat("{") {
         for (name, a) in c.list("}", named_attr)? {
+            if attrs.get(&name).is_some() {
+                return Err(c.error(format!("the attribute `{name}` is given twice")));
+            }
             attrs.set(&name, a);
         }
     }
@@ -253,7 +273,7 @@ fn number(c: &mut Cursor) -> Result<Attr, ParseError> {
     }
     let error = |_| c.error_at(at, format!("`{text}` is no number, or an integer beyond 64 bits"));
     match text.contains(['.', 'e', 'E', 'i', 'N']) {
-        true => text.parse().map(Attr::Float).map_err(|_| error(())),
+        true => text.parse().map(|v| Attr::Float(one_nan(v))).map_err(|_| error(())),
         false => Err(error(())),
     }
 }

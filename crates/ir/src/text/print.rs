@@ -135,6 +135,9 @@ fn listed(t: &Tensor) -> Option<Vec<f64>> {
         return None;
     }
     let values = t.to_f64().ok()?;
+    if values.iter().any(|v| v.is_nan() && v.to_bits() != f64::NAN.to_bits()) {
+        return None;
+    }
     let again = Tensor::from_f64(t.dtype(), t.shape(), &values).ok()?;
     (again == *t).then_some(values)
 }

@@ -114,6 +114,10 @@ fn errors_say_where() {
         ("const %c: f32[2] = [1.0]", 1, 20, "bytes"),
         ("const %c: f32[9999999999999, 9999999999999] = 0x00", 1, 47, "not possible"),
         ("graph \"g", 1, 9, "does not end"),
+        ("input %x: f32[2]\nsymbol T 1..=3", 2, 7, "before all values"),
+        ("input %x: f32[2]\nbound 2*T <= 3", 2, 6, "before all values"),
+        ("input %x: f32[2]\n%y: f32[2] = same(%x) {a=1, a=2}", 2, 33, "`a` is given twice"),
+        ("input %x: f32[A+B, A+B, A+B, A+B, A+B, A+B, A+B]", 1, 11, "64 terms of at most 64 factors"),
     ];
     for (text, line, column, part) in cases {
         let e = parse(text, &registry()).unwrap_err();
@@ -137,6 +141,26 @@ fn dims_read_formulas_within_limits() {
     let hostile = (0..60).map(|i| format!("(a{i}+b{i})*")).collect::<String>() + "1";
     for bad in ["", "3*", "min(1)", "huh(1, 2)", "99999999999999999999", "1 2", &deep, &wide, &hostile] {
         assert!(parse_dim(bad).is_err(), "{bad:.40}");
+    }
+}
+
+#[test]
+fn extreme_numbers_round_trip() {
+    let nan = u32::MAX.to_le_bytes();
+    let texts = [
+        "input %x: f32[2]\n%y: f32[2] = same(%x) {a=NaN, b=-0.0, c=-inf, d=-9223372036854775808}".to_owned(),
+        "input %x: f32[2]\n%y: f32[2] = same(%x) {a=-NaN, e={(f32) 1=const:f32(-NaN) 2=add(0,1) -> 2:f32}}"
+            .to_owned(),
+        "input %x: f32[-9223372036854775807*T-2*T, T-9223372036854775807-5]".to_owned(),
+        format!("const %c: f32[1] = 0x{:02x}{:02x}{:02x}{:02x}", nan[0], nan[1], nan[2], nan[3]),
+        "const %c: f8e4m3fn[3] = [448.0, NaN, -0.0]\nconst %d: f4e2m1[3] = [6.0, -0.5, 0.0]".to_owned(),
+        "const %c: f8e4m3fn[1] = 0xff".to_owned(),
+    ];
+    for text in texts {
+        let g = parse(&text, &registry()).unwrap();
+        let printed = print(&g);
+        let again = parse(&printed, &registry()).unwrap_or_else(|e| panic!("{printed}: {e}"));
+        assert_eq!(again, g, "{printed}");
     }
 }
 
