@@ -88,20 +88,27 @@ fn chores() -> Result<String, String> {
 }
 
 fn cli() -> Result<String, String> {
-    let mut t = String::new();
-    for command in ["", "generate", "embed", "inspect", "bench", "pull"] {
-        let mut args = vec!["run", "--quiet", "-p", "frit-cli", "--"];
-        args.extend((!command.is_empty()).then_some(command));
-        args.push("--help");
-        let out = Command::new("cargo").args(args).current_dir(root()).output();
-        let out = out.map_err(|e| format!("cargo: {e}"))?;
-        if !out.status.success() {
-            return Err(format!("`frit {command} --help`: {}", String::from_utf8_lossy(&out.stderr)));
-        }
-        let help = String::from_utf8_lossy(&out.stdout);
-        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
-        let title = if command.is_empty() { "frit".into() } else { format!("frit {command}") };
-        let _ = writeln!(t, "## {title}\n\n```text\n{}\n```\n", lines.join("\n"));
+    let top = help("")?;
+    // The commands stand in the first help as indented lines after `Commands:`.
+    let listed = top.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    let names = listed.filter_map(|l| l.split_whitespace().next()).filter(|n| *n != "help");
+    let mut t = format!("## frit\n\n```text\n{top}\n```\n\n");
+    for name in names {
+        let _ = writeln!(t, "## frit {name}\n\n```text\n{}\n```\n", help(name)?);
     }
     Ok(t)
+}
+
+/// What `frit COMMAND --help` prints, without spaces at the ends of lines.
+fn help(command: &str) -> Result<String, String> {
+    let mut args = vec!["run", "--quiet", "-p", "frit-cli", "--"];
+    args.extend((!command.is_empty()).then_some(command));
+    args.push("--help");
+    let out = Command::new("cargo").args(args).current_dir(root()).output();
+    let out = out.map_err(|e| format!("cargo: {e}"))?;
+    if !out.status.success() {
+        return Err(format!("`frit {command} --help`: {}", String::from_utf8_lossy(&out.stderr)));
+    }
+    let text = String::from_utf8_lossy(&out.stdout);
+    Ok(text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))
 }

@@ -15,6 +15,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Say more when something fails: the chain of causes.
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
 }
 
 /// The commands.
@@ -29,14 +32,25 @@ pub enum Command {
     )]
     Embed(EmbedArgs),
     /// Show a model's graph before and after fusion, its kernels, schedule and memory plan.
-    #[command(before_help = "Example: frit inspect smollm2 --show memory")]
+    #[command(before_help = "Example: frit inspect smollm2 --html smollm2.html")]
     Inspect(InspectArgs),
     /// Measure prompt and generation speed, time to first token, load time and peak memory.
     #[command(before_help = "Example: frit bench smollm2 --prompt 512 --tokens 64 --json")]
     Bench(BenchArgs),
-    /// Fetch a model into the cache, by name or URL.
+    /// Fetch a model into the cache, by name, from the Hugging Face hub or by URL; its path is printed.
     #[command(before_help = "Example: frit pull smollm2")]
     Pull(PullArgs),
+    /// List what models can run on here.
+    #[command(before_help = "Example: frit devices --json")]
+    Devices(DevicesArgs),
+    /// Print a completion script for a shell.
+    #[command(
+        before_help = "Example: frit completions bash > ~/.local/share/bash-completion/completions/frit"
+    )]
+    Completions(CompletionsArgs),
+    /// Print a manual page.
+    #[command(before_help = "Example: frit man generate | man -l -")]
+    Man(ManArgs),
 }
 
 /// How quantized weights read their activations.
@@ -53,7 +67,7 @@ pub enum ActivationsArg {
 /// What every command that loads a model takes.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// A GGUF file, a Hugging Face folder, or a name that `frit pull` knows (smollm2, minilm).
+    /// A GGUF file, a Hugging Face folder, or anything that `frit pull` takes by name, fetched on first use.
     pub model: String,
     /// Threads; the default is one per processor.
     #[arg(long, value_name = "N")]
@@ -177,11 +191,14 @@ pub struct InspectArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     /// What to show.
-    #[arg(long, value_enum, default_value = "summary")]
+    #[arg(long, value_enum, default_value = "summary", conflicts_with_all = ["json", "html"])]
     pub show: Show,
-    /// The summary as JSON.
+    /// Everything as one JSON document: graph, fusions, placement, schedule, memory plan.
     #[arg(long)]
     pub json: bool,
+    /// Everything as one page for a browser, to standard output or a file; it needs no network.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "json")]
+    pub html: Option<String>,
 }
 
 /// `frit bench`.
@@ -206,9 +223,9 @@ pub struct BenchArgs {
 /// `frit pull`.
 #[derive(Debug, Args)]
 pub struct PullArgs {
-    /// A known name (smollm2, minilm) or an http(s) URL.
+    /// A known name (smollm2, gemma3-270m, minilm), hf:OWNER/REPO[/FILE] or an http(s) URL.
     pub source: String,
-    /// Expected SHA-256 of a URL's file, in hexadecimal.
+    /// Expected SHA-256 of a single file, in hexadecimal.
     #[arg(long, value_name = "HEX")]
     pub sha256: Option<String>,
     /// Seconds to wait for a server that sends nothing.
@@ -217,6 +234,31 @@ pub struct PullArgs {
     /// Fetch again even if the cache has it.
     #[arg(long)]
     pub force: bool,
+    /// Where hf: sources come from: the hub or a mirror with the same interface. HF_TOKEN is sent there.
+    #[arg(long, value_name = "URL", default_value = crate::fetch::hub::HUB)]
+    pub hub: String,
+}
+
+/// `frit devices`.
+#[derive(Debug, Args)]
+pub struct DevicesArgs {
+    /// One JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `frit completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    pub shell: clap_complete::Shell,
+}
+
+/// `frit man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The command; none for the page of frit itself.
+    pub command: Option<String>,
 }
 
 /// A number of seconds between 0.01 and a day.

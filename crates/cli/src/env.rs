@@ -1,6 +1,28 @@
-//! The only place that reads the environment: where the cache is. Behaviour is set by flags alone.
+//! The only place that reads the environment: where the cache is, who the user is to the hub, what is logged. Behaviour is set
+//! by flags alone.
 
 use std::path::PathBuf;
+
+use tracing_subscriber::filter::LevelFilter;
+
+/// The user's token for the hub: `HF_TOKEN`.
+pub fn hub_token() -> Option<String> {
+    let token = std::env::var("HF_TOKEN").ok()?;
+    Some(token.trim().to_owned()).filter(|t| !t.is_empty())
+}
+
+/// Writes traces of the level in `FRIT_LOG` to standard error, if it is set.
+///
+/// # Errors
+/// It is not a level.
+pub fn start_log() -> Result<(), String> {
+    let Some(level) = std::env::var("FRIT_LOG").ok().filter(|v| !v.is_empty()) else { return Ok(()) };
+    let level: LevelFilter = level
+        .parse()
+        .map_err(|_| format!("FRIT_LOG takes off, error, warn, info, debug or trace, got `{level}`"))?;
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
+    Ok(())
+}
 
 /// The folder of fetched models: `FRIT_CACHE_DIR`, else `frit` in `XDG_CACHE_HOME`, else `~/.cache/frit`.
 ///

@@ -7,6 +7,7 @@ mod env;
 mod failure;
 mod fetch;
 mod interrupt;
+mod known;
 mod models;
 mod output;
 
@@ -19,13 +20,7 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = match &cli.command {
-        Command::Generate(a) => commands::generate::run(a),
-        Command::Embed(a) => commands::embed::run(a),
-        Command::Inspect(a) => commands::inspect::run(a),
-        Command::Bench(a) => commands::bench::run(a),
-        Command::Pull(a) => commands::pull::run(a),
-    };
+    let done = env::start_log().map_err(Failure::Error).and_then(|()| run(&cli.command));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has gone: there is nobody to tell.
@@ -35,5 +30,25 @@ fn main() -> ExitCode {
             eprintln!("frit: {e}");
             ExitCode::FAILURE
         }
+        Err(Failure::Caused(e, causes)) => {
+            eprintln!("frit: {e}");
+            for cause in causes.iter().filter(|_| cli.verbose) {
+                eprintln!("  caused by: {cause}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Generate(a) => commands::generate::run(a),
+        Command::Embed(a) => commands::embed::run(a),
+        Command::Inspect(a) => commands::inspect::run(a),
+        Command::Bench(a) => commands::bench::run(a),
+        Command::Pull(a) => commands::pull::run(a),
+        Command::Devices(a) => commands::devices::run(a),
+        Command::Completions(a) => commands::completions::run(a),
+        Command::Man(a) => commands::man::run(a),
     }
 }

@@ -124,6 +124,8 @@ pub struct Report {
     pub fused: FuseReport,
     /// The kernels chosen.
     pub placement: PlacementReport,
+    /// What lies where in the arena, and when.
+    pub memory: Vec<memory::Placed>,
     /// Time of legalization and memory planning.
     pub lowering: Duration,
 }
@@ -165,6 +167,7 @@ pub fn compile(
     let legalized = legalize::legalize(&graph, registry, target)?;
     let schedule = memory::plan(&legalized, target)?;
     let lowering = start.elapsed();
-    let report = Report { graph, passes, fused, placement: legalized.report, lowering };
+    let memory = memory::map(&legalized, &schedule)?;
+    let report = Report { graph, passes, fused, placement: legalized.report, memory, lowering };
     Ok(Compiled { schedule, report })
 }

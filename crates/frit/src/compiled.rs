@@ -187,10 +187,14 @@ impl Compiled {
         self.inner.exe.schedule()
     }
 
+    /// The device as the compiler saw it: the kernel rows that the steps name.
+    pub fn target(&self) -> frit_ir::target::Target {
+        frit_cpu::target::target(self.inner.exe.pool().threads())
+    }
+
     /// The schedule as text, one step a line.
     pub fn print_schedule(&self) -> String {
-        let target = frit_cpu::target::target(self.inner.exe.pool().threads());
-        frit_ir::text::print_schedule(self.schedule(), &target)
+        frit_ir::text::print_schedule(self.schedule(), &self.target())
     }
 
     /// The executable beneath.

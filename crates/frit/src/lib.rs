@@ -29,6 +29,7 @@
 
 mod compiled;
 mod decoder;
+mod device;
 mod embedder;
 mod error;
 mod generator;
@@ -36,6 +37,7 @@ mod model;
 mod view;
 
 pub use compiled::{Activations, CompileOptions, Compiled, Outputs, Precision, Session, Weights, compile};
+pub use device::{Device, devices};
 pub use embedder::{EmbedOptions, Embedder, Pooling};
 pub use error::{Error, Result};
 #[cfg(feature = "text")]
@@ -48,9 +50,25 @@ pub use view::{Element, TensorView};
 
 /// Graphs in depth: types, expressions, ops, the text format. Less stable than the rest of this crate.
 pub mod graph {
+    pub use frit_ir::graph::Node;
     pub use frit_ir::text::{parse, print};
     pub use frit_ir::{Attr, Attrs, Expr, Registry, ScalarOp, Symbols, Type, ValueId};
     pub use frit_ops::registry;
+}
+
+/// What the compiler makes of a graph, as data: see [`Compiled::report`] and [`Compiled::schedule`]. Less stable than the rest of
+/// this crate.
+pub mod schedule {
+    pub use frit_compile::fuse::{Formed, NodeName};
+    pub use frit_compile::legalize::Placement;
+    pub use frit_compile::memory::Placed;
+    pub use frit_compile::{FuseReport, PassRecord, PlacementReport, Report};
+    pub use frit_ir::op::ParamValue;
+    pub use frit_ir::schedule::{
+        Candidate, KernelStep, MemoryReport, Operand, Port, Region, Schedule, SizeGuard, Step, Weight,
+        WeightSource,
+    };
+    pub use frit_ir::target::{KernelRow, Target};
 }
 
 /// The README's Rust blocks, run as tests.

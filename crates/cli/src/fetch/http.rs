@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use ureq::config::RedirectAuthHeaders;
 use ureq::http::{Response, StatusCode};
 
 use super::{Expect, bar, finish, part};
@@ -25,19 +26,86 @@ enum Broken {
     Final(Failure),
 }
 
-/// Downloads `url` to `path`. `stall` is how long a silent server is waited for.
-pub fn download(url: &str, path: &Path, expect: &Expect, stall: Duration) -> Result<(), Failure> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_connect(Some(stall))
-        .timeout_recv_response(Some(stall))
-        .build()
-        .into();
+/// How to talk to a server.
+pub struct Client {
+    agent: ureq::Agent,
+    stall: Duration,
+    token: Option<String>,
+    explain: Explain,
+}
+
+/// What an answer means to the user, from its status and the server's own word for it; empty if there is nothing to add.
+pub type Explain = fn(StatusCode, &str) -> String;
+
+impl Client {
+    /// A client that waits `stall` for a silent server.
+    pub fn new(stall: Duration) -> Client {
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(stall))
+            .timeout_recv_response(Some(stall))
+            // A token is for the server that it was given for, not for the one that it redirects to.
+            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
+            .build()
+            .into();
+        Client { agent, stall, token: None, explain: |_, _| String::new() }
+    }
+
+    /// With a bearer token, and with words for what the server refuses.
+    pub fn for_user(mut self, token: Option<String>, explain: Explain) -> Client {
+        (self.token, self.explain) = (token, explain);
+        self
+    }
+
+    fn request(&self, url: &str) -> ureq::RequestBuilder<ureq::typestate::WithoutBody> {
+        match &self.token {
+            Some(t) => self.agent.get(url).header("Authorization", format!("Bearer {t}")),
+            None => self.agent.get(url),
+        }
+    }
+
+    fn refused(&self, url: &str, r: &Response<ureq::Body>) -> String {
+        let meaning = (self.explain)(r.status(), header(r, "x-error-code").unwrap_or_default());
+        let colon = if meaning.is_empty() { "" } else { ": " };
+        format!("{url}: the server answered {}{colon}{meaning}", r.status())
+    }
+
+    /// The body of `url`, of at most `most` bytes, as text.
+    pub fn text(&self, url: &str, most: u64) -> Result<String, Failure> {
+        let mut why = String::new();
+        for _ in 0..ATTEMPTS {
+            if interrupted() {
+                return Err(Failure::Interrupted);
+            }
+            match self.try_text(url, most) {
+                Ok(t) => return Ok(t),
+                Err(Broken::Final(f)) => return Err(f),
+                Err(Broken::Passing(e)) => why = e,
+            }
+        }
+        Err(Failure::Error(format!("{url}: {why} ({ATTEMPTS} attempts)")))
+    }
+
+    fn try_text(&self, url: &str, most: u64) -> Result<String, Broken> {
+        let mut r = self.request(url).call().map_err(|e| sort_error(url, e))?;
+        match r.status() {
+            StatusCode::OK => {
+                let body = r.body_mut().with_config().limit(most).read_to_string();
+                body.map_err(|e| sort_error(url, e))
+            }
+            s if s.is_server_error() => Err(Broken::Passing(format!("the server answered {s}"))),
+            _ => Err(fatal(self.refused(url, &r))),
+        }
+    }
+}
+
+/// Downloads `url` to `path`.
+pub fn download(client: &Client, url: &str, path: &Path, expect: &Expect) -> Result<(), Failure> {
     let mut idle = 0;
     let mut why = String::new();
     while idle < ATTEMPTS {
         let before = have(path);
-        match attempt(&agent, url, path, expect, stall) {
+        match attempt(client, url, path, expect) {
             Ok(()) => return finish(path, expect).map_err(|e| Failure::Error(format!("{url}: {e}"))),
             Err(Broken::Final(f)) => return Err(f),
             Err(Broken::Passing(e)) => why = e,
@@ -58,18 +126,12 @@ fn tag_file(path: &Path) -> PathBuf {
     p.into()
 }
 
-fn attempt(
-    agent: &ureq::Agent,
-    url: &str,
-    path: &Path,
-    expect: &Expect,
-    stall: Duration,
-) -> Result<(), Broken> {
+fn attempt(client: &Client, url: &str, path: &Path, expect: &Expect) -> Result<(), Broken> {
     let tag = fs::read_to_string(tag_file(path)).ok();
     // Without a validator or a known hash, two halves may be of different files.
-    let resumable = tag.is_some() || expect.sha256.is_some();
+    let resumable = tag.is_some() || expect.sha256.is_some() || expect.git.is_some();
     let start = if resumable { have(path) } else { 0 };
-    let mut request = agent.get(url);
+    let mut request = client.request(url);
     if start > 0 {
         request = request.header("Range", format!("bytes={start}-"));
         if let Some(t) = &tag {
@@ -89,7 +151,7 @@ fn attempt(
             return Err(Broken::Passing("the server refused to resume".into()));
         }
         s if s.is_server_error() => return Err(Broken::Passing(format!("the server answered {s}"))),
-        s => return Err(fatal(format!("{url}: the server answered {s}"))),
+        _ => return Err(fatal(client.refused(url, &response))),
     };
     let total = total_bytes(&response, start);
     if let (Some(want), Some(total)) = (expect.bytes, total)
@@ -98,7 +160,7 @@ fn attempt(
         return Err(fatal(format!("{url}: the server offers {total} bytes, expected {want}")));
     }
     keep_tag(&response, path);
-    receive(response, path, start, total, stall)
+    receive(response, path, start, total, client.stall)
 }
 
 fn fatal(message: String) -> Broken {
@@ -172,6 +234,7 @@ fn receive(
     let local = |e: io::Error| {
         // A full disk: what was written is of no use to anybody.
         let _ = fs::remove_file(part(path));
+        let _ = fs::remove_file(tag_file(path));
         fatal(format!("{}: {e}", path.display()))
     };
     let mut to = if start > 0 {

@@ -1,6 +1,7 @@
 //! Fetching files into the cache: under a temporary name, checked, then renamed. A file under its final name is whole.
 
 pub mod http;
+pub mod hub;
 pub mod wheel;
 
 use std::fs::{self, File};
@@ -8,6 +9,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 /// What a file must be.
@@ -15,8 +17,10 @@ use sha2::{Digest, Sha256};
 pub struct Expect {
     /// Size in bytes, if known beforehand.
     pub bytes: Option<u64>,
-    /// SHA-256 in lower-case hexadecimal, if known beforehand.
+    /// SHA-256 in hexadecimal, if known beforehand.
     pub sha256: Option<String>,
+    /// SHA-1 of the file as a git blob, in hexadecimal, if known beforehand.
+    pub git: Option<String>,
 }
 
 /// The file `path` is being written to before it is whole.
@@ -56,27 +60,40 @@ pub fn finish(path: &Path, expect: &Expect) -> Result<(), String> {
     done
 }
 
-fn check(file: &Path, expect: &Expect) -> Result<(), String> {
+/// Whether `file` is what is expected.
+pub fn check(file: &Path, expect: &Expect) -> Result<(), String> {
     let say = |e: io::Error| format!("{}: {e}", file.display());
     let bytes = fs::metadata(file).map_err(say)?.len();
     if let Some(want) = expect.bytes.filter(|w| *w != bytes) {
         return Err(format!("the file has {bytes} bytes, expected {want}"));
     }
-    let Some(want) = &expect.sha256 else { return Ok(()) };
-    let mut hash = Sha256::new();
-    let mut from = File::open(file).map_err(say)?;
+    if let Some(want) = &expect.sha256 {
+        compare("SHA-256", &hash(Sha256::new(), file).map_err(say)?, want)?;
+    }
+    if let Some(want) = &expect.git {
+        // What git hashes is the file behind a header.
+        let start = Sha1::new_with_prefix(format!("blob {bytes}\0"));
+        compare("git SHA-1", &hash(start, file).map_err(say)?, want)?;
+    }
+    Ok(())
+}
+
+fn compare(kind: &str, got: &str, want: &str) -> Result<(), String> {
+    match got.eq_ignore_ascii_case(want) {
+        true => Ok(()),
+        false => Err(format!("the file's {kind} is {got}, expected {want}")),
+    }
+}
+
+/// The digest of what `start` has seen and the file, in hexadecimal.
+fn hash<D: Digest>(mut start: D, file: &Path) -> io::Result<String> {
+    let mut from = File::open(file)?;
     let mut buffer = vec![0; 1 << 20];
     loop {
-        match from.read(&mut buffer).map_err(say)? {
-            0 => break,
-            n => hash.update(&buffer[..n]),
+        match from.read(&mut buffer)? {
+            0 => return Ok(start.finalize().iter().map(|b| format!("{b:02x}")).collect()),
+            n => start.update(&buffer[..n]),
         }
-    }
-    let got: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
-    if got == want.to_lowercase() {
-        Ok(())
-    } else {
-        Err(format!("the file's SHA-256 is {got}, expected {want}"))
     }
 }
 

@@ -93,11 +93,33 @@ const LEVELS: &[&[Pattern]] = &[
     &[pattern("expression region", "expr", regions::siblings)],
 ];
 
+/// A node in a report: the names of its results and its op.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeName {
+    /// Names of the results. A result between two new nodes has none of its own yet: it stands as its op.
+    pub names: Vec<String>,
+    /// The op.
+    pub op: String,
+}
+
+/// One pattern formed at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Formed {
+    /// The pattern.
+    pub pattern: &'static str,
+    /// The nodes that it claimed. Such a node may have been formed before.
+    pub before: Vec<NodeName>,
+    /// The nodes that stand for them, named as the values that they replace.
+    pub after: Vec<NodeName>,
+}
+
 /// What fusion did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FuseReport {
     /// How often each pattern was formed, in the order of the patterns.
     pub formed: Vec<(&'static str, usize)>,
+    /// Every place where a pattern was formed, in the order in which it happened.
+    pub sites: Vec<Formed>,
     /// What matched and was left alone: (pattern, value, why).
     pub refused: Vec<(&'static str, String, String)>,
 }
@@ -126,9 +148,14 @@ fn round(w: &mut Work, c: &Context, level: &[Pattern], report: &mut FuseReport) 
             }
             let Some(m) = (p.find)(w, c, at) else { continue };
             let value = w.node(at).outputs.first().map_or_else(String::new, |v| w.value(*v).name.to_string());
+            let mut before: Vec<At> = m.claims.clone();
+            before.sort_by_key(|n| w.place(*n));
+            let before = before.into_iter().map(|n| node_name(w, n)).collect();
             match apply(w, m) {
-                Ok(()) => {
+                Ok(made) => {
                     formed = true;
+                    let after = made.into_iter().map(|n| node_name(w, n)).collect();
+                    report.sites.push(Formed { pattern: p.name, before, after });
                     report.formed.iter_mut().filter(|(n, _)| *n == p.name).for_each(|(_, k)| *k += 1);
                 }
                 Err(why) => {
@@ -143,8 +170,13 @@ fn round(w: &mut Work, c: &Context, level: &[Pattern], report: &mut FuseReport) 
     formed
 }
 
-/// Adds the nodes and replaces the values, unless an op refuses its operands or a type would change.
-fn apply(w: &mut Work, m: Match) -> Result<(), String> {
+fn node_name(w: &Work, at: At) -> NodeName {
+    let n = w.node(at);
+    NodeName { names: n.outputs.iter().map(|v| w.value(*v).name.to_string()).collect(), op: n.op.to_string() }
+}
+
+/// Adds the nodes and replaces the values, unless an op refuses its operands or a type would change. Gives the nodes added.
+fn apply(w: &mut Work, m: Match) -> Result<Vec<At>, String> {
     let mut made: Vec<Vec<ValueId>> = Vec::new();
     for n in m.nodes {
         let inputs: Vec<ValueId> = (n.inputs.iter())
@@ -172,7 +204,7 @@ fn apply(w: &mut Work, m: Match) -> Result<(), String> {
     for (old, n, i) in m.replaces {
         w.replace(old, made[n][i]);
     }
-    Ok(())
+    Ok(made.iter().filter_map(|v| w.producer(*v.first()?)).map(|(at, _)| at).collect())
 }
 
 /// Removes added nodes that nothing reads.

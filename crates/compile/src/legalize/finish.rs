@@ -109,7 +109,7 @@ fn arena_values(
         if s.home == Home::Arena && id.is_none() {
             *id = Some(arena.len() as u32);
             let bytes = upper_bytes(symbols, &s.ty.bytes(), || format!("value `{}` {}", s.name, s.ty))?;
-            arena.push(ArenaValue { name: s.name.to_string(), bytes });
+            arena.push(ArenaValue { name: s.name.to_string(), ty: s.ty.clone(), bytes });
         }
     }
     Ok((ids, arena))

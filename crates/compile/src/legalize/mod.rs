@@ -16,7 +16,7 @@ mod views;
 
 use std::fmt;
 
-use frit_ir::graph::Graph;
+use frit_ir::graph::{Graph, Type};
 use frit_ir::op::Registry;
 use frit_ir::schedule::Schedule;
 use frit_ir::target::Target;
@@ -30,6 +30,8 @@ pub(crate) use finish::scratch_bytes;
 pub struct ArenaValue {
     /// Name of the graph's value, or of the copy made of one.
     pub name: String,
+    /// Its type.
+    pub ty: Type,
     /// Bytes at the upper bounds of the symbols.
     pub bytes: u64,
 }

@@ -2,6 +2,7 @@
 //! no two that live at once overlap. It never changes a step's order or operands' extents.
 
 mod check;
+mod map;
 mod pack;
 #[cfg(test)]
 mod random;
@@ -19,6 +20,7 @@ use crate::legalize::{Legalized, scratch_bytes};
 use pack::Block;
 
 pub use check::{Overlap, check};
+pub use map::{Placed, map};
 
 /// How many values the report names.
 const LARGEST: usize = 8;

@@ -6,7 +6,7 @@ use frit_ir::{DType, Tensor};
 
 use super::random::{Rng, random_graph};
 use super::simulate::simulate;
-use super::{Overlap, check, plan};
+use super::{Overlap, check, map, plan};
 use crate::CompileError;
 use crate::legalize::testing::{graph, registry, target};
 use crate::legalize::{Legalized, legalize};
@@ -38,7 +38,7 @@ const ADD: &str = "{expr={(f32, f32) 2=add(0,1) -> 2:f32}}";
 
 #[test]
 fn a_chain_of_pointwise_steps_stays_in_place() {
-    let (_, s) = planned(&format!(
+    let (l, s) = planned(&format!(
         "symbol T 1..=16
 input %x: f32[T, 32]
 %a: f32[T, 32] = expr(%x) {NEG}
@@ -50,6 +50,13 @@ output \"d\" = %d"
     assert_eq!(offsets(&s), ["a: - -> 0", "b: 0 -> 0", "c: 0 -> 0 (2048)", "d: 0 0 -> -"]);
     assert_eq!((s.memory.arena, s.memory.live), (2048 + 256, 2048 + 256));
     assert_eq!(s.memory.largest[0], ("a".into(), 2048, 0, 1));
+    let text = |p: &super::Placed| {
+        let ty = p.ty.as_ref().map_or("scratch".into(), ToString::to_string);
+        format!("{} {ty} {}+{} {}..={}", p.name, p.offset, p.bytes, p.first, p.last)
+    };
+    let all: Vec<String> = map(&l, &s).unwrap().iter().map(text).collect();
+    let want = ["a f32[T, 32] 0+2048 0..=1", "b f32[T, 32] 0+2048 1..=2", "c scratch 2048+256 2..=2"];
+    assert_eq!(all, [&want[..], &["c f32[T, 32] 0+2048 2..=3"]].concat());
 }
 
 #[test]
@@ -178,6 +185,21 @@ fn tensor(shape: &[usize], rng: &mut Rng) -> Tensor {
     Tensor::from_f64(DType::F32, shape, &values).unwrap()
 }
 
+/// The map holds every value and scratch, within the arena; two share bytes only at the one step that works in place.
+fn mapped(l: &Legalized, s: &Schedule, seed: u64) {
+    let all = map(l, s).unwrap();
+    let scratch = all.iter().filter(|p| p.ty.is_none()).count();
+    assert_eq!(all.len() - scratch, l.arena.len(), "seed {seed}");
+    for (i, a) in all.iter().enumerate() {
+        assert!(a.offset + a.bytes <= s.memory.arena && a.first <= a.last, "seed {seed}: {a:?}");
+        for b in &all[..i] {
+            let bytes = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+            let both = a.first.max(b.first)..=a.last.min(b.last);
+            assert!(!bytes || both.count() <= 1, "seed {seed}: {a:?} {b:?}");
+        }
+    }
+}
+
 #[test]
 fn random_graphs_run_as_the_reference_says() {
     let (r, t) = (registry(), target());
@@ -186,6 +208,7 @@ fn random_graphs_run_as_the_reference_says() {
         let l = legalize(&g, &r, &t).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let s = plan(&l, &t).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert!(s.memory.live <= s.memory.arena, "seed {seed}");
+        mapped(&l, &s, seed);
         for size in [5, 2] {
             let mut rng = Rng(seed ^ 77);
             let shapes = [("x", vec![size, 4]), ("z", vec![3, 4]), ("p", vec![4]), ("w", vec![4, 4])];

@@ -1,7 +1,13 @@
 //! `frit inspect`: what becomes of a model.
 
+mod document;
+mod page;
+mod steps;
+
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -30,7 +36,7 @@ struct Summary {
     weights_by_dtype: BTreeMap<String, usize>,
     arena_bytes: u64,
     live_bytes: u64,
-    kv_bytes: usize,
+    kv_bytes: u64,
     compile_seconds: f64,
 }
 
@@ -38,7 +44,10 @@ struct Summary {
 pub fn run(a: &InspectArgs) -> Result<(), Failure> {
     let model = models::load(&a.model, &models::options(&a.model))?;
     if a.json {
-        return Ok(output::json(&summary(&model)?)?);
+        return Ok(output::json(&document::of(&model))?);
+    }
+    if let Some(file) = &a.html {
+        return html(&page::render(&document::of(&model)), file);
     }
     let c = model.compiled();
     let text = match a.show {
@@ -48,14 +57,34 @@ pub fn run(a: &InspectArgs) -> Result<(), Failure> {
         Show::Schedule => c.print_schedule(),
         Show::Memory => memory(c),
         Show::Passes => passes(c),
-        Show::Summary => in_words(&summary(&model)?),
+        Show::Summary => in_words(&summary(&model)),
     };
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-fn summary(model: &Model) -> Result<Summary, Failure> {
+/// Writes the page to `file`, under another name first, or to standard output for `-`.
+fn html(page: &str, file: &str) -> Result<(), Failure> {
+    if file == "-" {
+        let mut out = std::io::stdout().lock();
+        out.write_all(page.as_bytes())?;
+        return Ok(out.flush()?);
+    }
+    let (path, part) = (Path::new(file), format!("{file}.part"));
+    // A device or a pipe is written to, not replaced.
+    if path.metadata().is_ok_and(|m| !m.is_file()) {
+        return fs::write(path, page).map_err(|e| Failure::Error(format!("{file}: {e}")));
+    }
+    let written = fs::write(&part, page).and_then(|()| fs::rename(&part, path));
+    written.map_err(|e| {
+        // The error that is on its way says more than a failed removal could.
+        let _ = fs::remove_file(&part);
+        Failure::Error(format!("{file}: {e}"))
+    })
+}
+
+fn summary(model: &Model) -> Summary {
     let c = model.compiled();
     let (report, schedule, limits) = (c.report(), c.schedule(), model.limits());
     let mut by_op = BTreeMap::new();
@@ -68,7 +97,7 @@ fn summary(model: &Model) -> Result<Summary, Failure> {
     for w in &schedule.weights {
         *by_dtype.entry(w.ty.dtype.to_string()).or_insert(0) += 1;
     }
-    Ok(Summary {
+    Summary {
         schema: output::SCHEMA,
         model: model.name().into(),
         architecture: model.architecture().into(),
@@ -84,12 +113,9 @@ fn summary(model: &Model) -> Result<Summary, Failure> {
         weights_by_dtype: by_dtype,
         arena_bytes: schedule.memory.arena,
         live_bytes: schedule.memory.live,
-        kv_bytes: match model.task() {
-            frit::Task::Generate => model.generator(frit::Options::default())?.memory().1,
-            _ => 0,
-        },
+        kv_bytes: document::state_bytes(schedule),
         compile_seconds: model.compile_time().as_secs_f64(),
-    })
+    }
 }
 
 fn list(all: &BTreeMap<String, usize>) -> String {
@@ -106,7 +132,7 @@ fn in_words(s: &Summary) -> String {
         ("copies", format!("{} inserted", s.copies)),
         ("weights", list(&s.weights_by_dtype)),
         ("arena", format!("{}, largest live set {}", megabytes(s.arena_bytes), megabytes(s.live_bytes))),
-        ("KV cache", megabytes(s.kv_bytes as u64)),
+        ("KV cache", megabytes(s.kv_bytes)),
         ("compiled in", format!("{:.1} ms", s.compile_seconds * 1e3)),
     ];
     rows.iter().map(|(n, v)| format!("{n:<12} {v}\n")).collect()
