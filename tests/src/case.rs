@@ -88,10 +88,10 @@ impl CaseGraph {
 /// The tensor as it lies in memory for `layout` (dense where the layout makes no sense), gaps filled with a value that would show.
 fn store(t: &Tensor, layout: Layout) -> (Tensor, Layout) {
     let rank = t.shape().len();
-    let Some(size) = t.dtype().size() else { return (t.clone(), Layout::Dense) };
     if rank == 0 || t.is_empty() || layout == Layout::Dense {
         return (t.clone(), Layout::Dense);
     }
+    let Some(size) = t.dtype().size() else { return store_units(t) };
     let mut shape = t.shape().to_vec();
     let last = shape[rank - 1];
     let place: Box<dyn Fn(usize) -> usize> = match layout {
@@ -122,6 +122,22 @@ fn store(t: &Tensor, layout: Layout) -> (Tensor, Layout) {
     }
     match Tensor::new(t.dtype(), &shape, bytes) {
         Ok(stored) => (stored, layout),
+        Err(_) => (t.clone(), Layout::Dense),
+    }
+}
+
+/// The tensor with a gap of one unit behind each row, for types whose elements share bytes; dense if its rows are no whole units.
+fn store_units(t: &Tensor) -> (Tensor, Layout) {
+    let (info, mut shape) = (t.dtype().info(), t.shape().to_vec());
+    let Some(last) = shape.last_mut().filter(|n| n.is_multiple_of(info.unit_elements)) else {
+        return (t.clone(), Layout::Dense);
+    };
+    let row = *last / info.unit_elements * info.unit_bytes;
+    *last += info.unit_elements;
+    let gap = vec![0xff; info.unit_bytes];
+    let bytes: Vec<u8> = t.bytes().chunks_exact(row).flat_map(|r| [r, gap.as_slice()].concat()).collect();
+    match Tensor::new(t.dtype(), &shape, bytes) {
+        Ok(stored) => (stored, Layout::Rows),
         Err(_) => (t.clone(), Layout::Dense),
     }
 }

@@ -8,7 +8,7 @@ use frit_cpu::executor::{Executable, Session as CpuSession, WeightData};
 use frit_cpu::isa::Isa;
 use frit_cpu::pool::Pool;
 use frit_ir::schedule::Port;
-use frit_ir::{DType, Dim, Graph, Tensor};
+use frit_ir::{DType, Dim, Graph, Tensor, Type};
 
 use crate::error::{Error, Result};
 use crate::view::TensorView;
@@ -58,7 +58,15 @@ impl CompileOptions {
 /// Weights by name: tensors of yours, or bytes that stay where they are (a mapped file).
 #[derive(Clone, Default)]
 pub struct Weights {
-    map: HashMap<String, (DType, WeightData)>,
+    map: HashMap<String, Weight>,
+}
+
+#[derive(Clone)]
+struct Weight {
+    dtype: DType,
+    /// Extents, where they are known.
+    shape: Option<Vec<usize>>,
+    data: WeightData,
 }
 
 struct TensorBytes(Tensor);
@@ -77,12 +85,13 @@ impl Weights {
 
     /// Adds a tensor under `name`; a later one of the same name replaces it.
     pub fn insert(&mut self, name: impl Into<String>, tensor: Tensor) {
-        self.insert_bytes(name, tensor.dtype(), Arc::new(TensorBytes(tensor)));
+        let (dtype, shape) = (tensor.dtype(), Some(tensor.shape().to_vec()));
+        self.map.insert(name.into(), Weight { dtype, shape, data: Arc::new(TensorBytes(tensor)) });
     }
 
-    /// Adds bytes of type `dtype` under `name` without copying them.
+    /// Adds bytes of type `dtype` under `name` without copying them; they take the shape of the graph's parameter.
     pub fn insert_bytes(&mut self, name: impl Into<String>, dtype: DType, data: WeightData) {
-        self.map.insert(name.into(), (dtype, data));
+        self.map.insert(name.into(), Weight { dtype, shape: None, data });
     }
 }
 
@@ -111,7 +120,7 @@ fn shared_pool() -> Result<Arc<Pool>> {
 ///
 /// # Errors
 /// [`Error::Name`] for a parameter that is not given or a weight that the graph does not have, [`Error::Shape`] for one of
-/// another size, [`Error::Value`] for one of another type, [`Error::Unsupported`] for what cannot be compiled.
+/// another shape or size, [`Error::Value`] for one of another type, [`Error::Unsupported`] for what cannot be compiled.
 pub fn compile(graph: &Graph, weights: Weights, options: &CompileOptions) -> Result<Compiled> {
     let pool = match options.threads {
         Some(n) => Arc::new(Pool::new(n)?),
@@ -124,23 +133,29 @@ pub fn compile(graph: &Graph, weights: Weights, options: &CompileOptions) -> Res
     o.activations = options.activations;
     o.precision = options.precision.clone();
     let compiled = frit_compile::compile(graph, &frit_ops::registry(), &target, &o)?;
-    let mut get = |name: &str| weights.map.get(name).map(|(_, d)| d.clone());
+    let mut get = |name: &str| weights.map.get(name).map(|w| w.data.clone());
     let exe = Executable::load(compiled.schedule, &mut get, pool, Isa::detect())?;
     Ok(Compiled { inner: Arc::new(Inner { exe, report: compiled.report }) })
 }
 
 fn check_weights(graph: &Graph, weights: &Weights) -> Result<()> {
-    let params: HashMap<&str, DType> = graph
+    let params: HashMap<&str, &Type> = graph
         .sourced(|s| matches!(s, frit_ir::graph::Source::Param))
-        .map(|v| (&*graph.value(v).name, graph.ty(v).dtype))
+        .map(|v| (&*graph.value(v).name, graph.ty(v)))
         .collect();
-    for (name, (have, _)) in &weights.map {
-        match params.get(name.as_str()) {
-            None => return Err(Error::name(format!("the graph has no parameter `{name}`"))),
-            Some(want) if want != have => {
-                return Err(Error::value(format!("parameter `{name}` is {want}, got {have}")));
-            }
-            Some(_) => {}
+    for (name, have) in &weights.map {
+        let Some(want) = params.get(name.as_str()) else {
+            return Err(Error::name(format!("the graph has no parameter `{name}`")));
+        };
+        if want.dtype != have.dtype {
+            return Err(Error::value(format!("parameter `{name}` is {}, got {}", want.dtype, have.dtype)));
+        }
+        let fits = |shape: &Vec<usize>| {
+            let same = |(d, n): (&Dim, &usize)| d.as_const().is_none_or(|d| d == *n as i64);
+            shape.len() == want.rank() && want.shape.iter().zip(shape).all(same)
+        };
+        if let Some(shape) = have.shape.as_ref().filter(|s| !fits(s)) {
+            return Err(Error::shape(format!("parameter `{name}` is {want}, got {}{shape:?}", have.dtype)));
         }
     }
     match params.keys().find(|p| !weights.map.contains_key(**p)) {

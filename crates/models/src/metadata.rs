@@ -103,6 +103,12 @@ impl Metadata {
         self.under(prefix).next()
     }
 
+    /// With the keys below `prefix` once more without it, in place of others of their names.
+    pub fn merged(&self, prefix: &str) -> Metadata {
+        let inner = self.0.iter().filter_map(|(k, v)| Some((k.strip_prefix(prefix)?.to_string(), v.clone())));
+        Metadata(self.0.clone().into_iter().chain(inner).collect())
+    }
+
     fn read<T>(
         &self,
         key: &str,

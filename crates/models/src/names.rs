@@ -56,6 +56,19 @@ pub fn translate(name: &str, global: Table, layer: &[Table], layers: &str) -> St
     translated.unwrap_or_else(|| name.into())
 }
 
+/// The canonical name of a tensor in a folder of a model that reads images as well: that of its text model, if it is of that.
+pub fn text_part(name: &str) -> String {
+    let text = name.strip_prefix("language_model.");
+    let inner = name.strip_prefix("model.language_model.").map(|rest| format!("model.{rest}"));
+    text.map(str::to_string).or(inner).unwrap_or_else(|| name.into())
+}
+
+/// Whether a tensor is of the part that reads images, which stands beside the text model.
+pub fn reads_images(name: &str) -> bool {
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    ["vision_tower.", "multi_modal_projector."].iter().any(|p| name.starts_with(p))
+}
+
 /// The name itself, for files whose names are the canonical ones.
 pub fn unchanged(name: &str) -> String {
     name.into()

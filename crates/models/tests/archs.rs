@@ -81,6 +81,21 @@ fn gemma_folders_are_read_in_both_spellings() {
     assert_eq!(Config { rope: new.rope.clone(), ..old }, new);
 }
 
+/// What a published `text_config` says, and what it leaves to the reference's defaults.
+#[test]
+fn gemma_text_configs_have_defaults() {
+    let json = r#"{"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": {"hidden_size": 2560,
+        "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, "vision_config": {"hidden_size": 1152}}"#;
+    let m = Metadata::from_json(json).unwrap();
+    let read = arch::find(Form::HuggingFace, "gemma3").unwrap().decoder().unwrap().config;
+    let c = read(&m, &Weights::default()).unwrap();
+    assert_eq!((c.vocab, c.hidden, c.heads, c.kv_heads, c.head_dim), (262_208, 2560, 8, 4, 256));
+    assert_eq!((c.rope.theta, c.local_rope.unwrap().theta, c.attention_scale), (1e6, 1e4, 1.0 / 16.0));
+    assert_eq!(c.rope.scaling, RopeScaling::Linear { factor: 8.0 });
+    assert_eq!((c.eos, c.tied, c.windows[4], c.windows[5]), (vec![1, 106], true, Some(1024), None));
+}
+
 #[test]
 fn gemma_factors_are_the_reference_s() {
     // √640 = 25.298 is 25.25 in the bf16 of the table.

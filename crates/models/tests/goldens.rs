@@ -108,6 +108,28 @@ fn a_continuation_repeats_in_pieces() {
     }
 }
 
+/// The text model of a folder that reads images too, in the names of older and newer files.
+#[test]
+fn the_text_model_of_a_larger_one_is_the_same() {
+    let arch = arch::find(Form::HuggingFace, "gemma3").unwrap();
+    let text = config("gemma3_text");
+    let json = format!(r#"{{"model_type": "gemma3", "eos_token_id": [2, 9], "text_config": {text}}}"#);
+    let m = Metadata::from_json(&json).unwrap();
+    for (prefix, images) in [("language_model.", ""), ("model.language_model.", "model.")] {
+        let rename = |n: String| match prefix {
+            "language_model." => format!("{prefix}{n}"),
+            _ => n.replacen("model.", prefix, 1),
+        };
+        let file = tensors("gemma3_text", "model.safetensors").into_iter();
+        let mut file: HashMap<String, Tensor> = file.map(|(n, t)| (rename(n), t)).collect();
+        for name in ["vision_tower.post_layernorm.bias", "multi_modal_projector.mm_soft_emb_norm.weight"] {
+            file.insert(format!("{images}{name}"), Tensor::from_f32(&[3], &[0.0; 3]).unwrap());
+        }
+        let e = logits_error("gemma3_text", || Runner::new(arch, &m, &file, &options().rows(19)));
+        assert!(e < CLOSE, "{prefix}: {e}");
+    }
+}
+
 /// The logits of Gemma with a cap are those without it, capped; a cap on the scores changes them.
 #[test]
 fn caps_are_applied() {

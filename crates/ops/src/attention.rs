@@ -34,7 +34,8 @@ const KEY_MASK: usize = 8;
 /// (each unless −1), the key mask holds and the bias is not −∞. Its score is scale·q·k, then softcap·tanh(score/softcap)
 /// unless softcap is 0, then plus bias. A sink is the score of one more key, whose value is zero. The result is the sum of
 /// the values weighted by the softmax of the scores, `lse` the logarithm of the softmax's denominator. A query that sees
-/// nothing gives zeros, and without a sink an lse of −∞.
+/// nothing gives zeros, and without a sink an lse of −∞. Keys and values that a query does not see may hold anything,
+/// NaN and infinities too; a score of NaN that it sees makes its result NaN.
 pub fn def() -> OpDef {
     OpDef {
         name: "attention",
@@ -289,9 +290,9 @@ fn reference(ctx: &RefCtx) -> Result<Vec<Tensor>, OpError> {
                 for j in masks.range(b).filter(|j| masks.sees(b, i, *j)) {
                     let Some(row) = masks.place(b, j).map(row_of) else { continue };
                     let dot: f64 = query.iter().zip(&k[row * d..][..d]).map(|(a, b)| a * b).sum();
-                    let score = capped(masks.spec.scale * dot, masks.spec.softcap) + masks.bias(b, h, i, j);
-                    if score > f64::NEG_INFINITY {
-                        scores.push((score, row));
+                    let bias = masks.bias(b, h, i, j);
+                    if bias != f64::NEG_INFINITY {
+                        scores.push((capped(masks.spec.scale * dot, masks.spec.softcap) + bias, row));
                     }
                 }
                 let sink = sinks.as_ref().map_or(f64::NEG_INFINITY, |s| s[h]);
@@ -311,12 +312,12 @@ fn capped(score: f64, cap: f64) -> f64 {
 }
 
 /// Appends the mean of the rows of `v` `[.., dv]` weighted by the softmax of the scores, and gives the logarithm of the
-/// denominator.
+/// denominator. A score that is NaN makes all of it NaN.
 fn weigh(scores: &[(f64, usize)], sink: f64, v: &[f64], dv: usize, out: &mut Vec<f64>) -> f64 {
     let top = scores.iter().map(|s| s.0).fold(sink, f64::max);
     let start = out.len();
     out.resize(start + dv, 0.0);
-    if top == f64::NEG_INFINITY {
+    if top == f64::NEG_INFINITY && !scores.iter().any(|s| s.0.is_nan()) {
         return top;
     }
     let sum = scores.iter().map(|s| (s.0 - top).exp()).sum::<f64>() + (sink - top).exp();

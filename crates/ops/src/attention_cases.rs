@@ -45,6 +45,7 @@ struct Build {
     kv: DType,
     pages: usize,
     layout: Layout,
+    option_layout: Layout,
     role: Role,
     options: [Option<Tensor>; 6],
     tolerance: Tolerance,
@@ -55,7 +56,8 @@ impl Build {
         let attrs = attrs(1.0 / (e.d as f64).sqrt(), false, -1, -1);
         let (layout, role) = (Layout::Dense, Role::Input);
         let tolerance = tolerance(F32, 1e-5, 1e-5);
-        Build { e, attrs, q: F32, kv: F32, pages: e.b, layout, role, options: Default::default(), tolerance }
+        let (option_layout, options) = (layout, Default::default());
+        Build { e, attrs, q: F32, kv: F32, pages: e.b, layout, option_layout, role, options, tolerance }
     }
 
     fn with(mut self, name: &str, v: impl Into<frit_ir::Attr>) -> Build {
@@ -133,10 +135,22 @@ impl Build {
         self.case_with(name, q, k, v)
     }
 
+    /// The case with NaN and infinities in the keys and values that `which` names.
+    fn poisoned_case(self, name: impl Into<String>, which: &dyn Fn(usize, usize) -> bool) -> Case {
+        let mut c = self.case(name);
+        for i in [1, 2] {
+            if let Some(input) = &mut c.inputs[i] {
+                input.tensor = poisoned(&input.tensor, which);
+            }
+        }
+        c
+    }
+
     fn case_with(self, name: impl Into<String>, q: Tensor, k: Tensor, v: Tensor) -> Case {
         let one = |t: Tensor| CaseInput::new(t).layout(self.layout);
         let mut inputs = vec![Some(one(q)), Some(one(k).role(self.role)), Some(one(v).role(self.role))];
-        inputs.extend(self.options.into_iter().map(|t| t.map(CaseInput::new)));
+        let option = |t: Tensor| CaseInput::new(t).layout(self.option_layout);
+        inputs.extend(self.options.into_iter().map(|t| t.map(option)));
         while inputs.last().is_some_and(Option::is_none) {
             inputs.pop();
         }
@@ -169,6 +183,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(batches());
     all.extend(places());
     all.extend(extremes());
+    all.extend(hidden());
     all.extend(known());
     all
 }
@@ -357,7 +372,14 @@ fn places() -> Vec<Case> {
         let extra =
             b.clone().causal().bias(holes(&[3, 1, t, 48], 6)).key_mask(random(DType::Bool, &[3, 48], 7));
         all.push(extra.case(format!("table-masked-t{t}")));
-        all.push(b.window(7, 1).with("lse", true).case(format!("table-window-t{t}")));
+        all.push(b.clone().window(7, 1).with("lse", true).case(format!("table-window-t{t}")));
+        for layout in [Layout::Rows, Layout::Strided] {
+            let all_masks = Build { option_layout: layout, ..b.clone() };
+            let all_masks =
+                all_masks.bias(holes(&[3, 1, t, 48], 8)).key_mask(random(DType::Bool, &[3, 48], 9));
+            let all_masks = all_masks.offset(&[14, 30, 11]).sinks(&[0.5, -1.0, 0.0, 2.0]);
+            all.push(all_masks.case(format!("table-masked-{layout:?}-t{t}")));
+        }
         // Pages that do not exist hold no keys.
         let bad = [6, 7, 3, -1, i32::MAX, i32::MIN, 0, 0, 1];
         let b = Build::new(e).table(7, &bad).kv_len(&[48, 48, 40]).with("lse", true);
@@ -414,6 +436,82 @@ fn extremes() -> Vec<Case> {
     all
 }
 
+/// `t` with NaN and infinities in the rows (its first three dimensions but one, heads aside) that `which` names by page and slot.
+fn poisoned(t: &Tensor, which: impl Fn(usize, usize) -> bool) -> Tensor {
+    let (shape, mut v) = (t.shape().to_vec(), t.to_f64().expect("floats"));
+    let bad = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    for (row, v) in v.chunks_exact_mut(shape[3]).enumerate() {
+        let (page, slot) = (row / (shape[1] * shape[2]), row % shape[2]);
+        if which(page, slot) {
+            v.iter_mut().enumerate().for_each(|(i, v)| *v = bad[(row + i) % 3]);
+        }
+    }
+    values(t.dtype(), &shape, &v)
+}
+
+/// Keys that no query may see, or only some, hold NaN and infinities: nothing of them shows where they are not seen, and
+/// where they are it shows.
+fn hidden() -> Vec<Case> {
+    let (h, b) = (DType::F16, DType::BF16);
+    let mut all = Vec::new();
+    for (q, kv) in [(F32, F32), (F32, h), (F32, b), (h, h), (b, b), (h, F32)] {
+        for t in [1, 3, 5, 17] {
+            // One, two and more tiles of keys; head dimensions with and without a rest.
+            for (s, d, dv) in [(40, 16, 16), (130, 24, 40)] {
+                let e = Extents { b: 2, h: 4, kvh: 2, d, dv, ..small(t, s) };
+                let make = Build::new(e).types(q, kv).with("lse", true);
+                let closed = |page: usize, slot: usize| (slot * 7 + page) % 5 == 2;
+                let name = |kind: &str| format!("hidden-{kind}-{q}-{kv}-t{t}-kv{s}");
+                let mut add = |b: Build, kind: &str, which: &dyn Fn(usize, usize) -> bool| {
+                    all.push(b.poisoned_case(name(kind), which));
+                };
+                let (first, last) = (s - t, s - 1);
+                add(make.clone().causal(), "causal", &|_, j| j == first + t / 2);
+                add(make.clone().causal().offset(&[first as i32 - 2]), "ahead", &|_, j| j >= last - 1);
+                add(make.clone().window(6, 0), "window", &|_, j| j + 8 < first || j == first - 4);
+                let len = [(s - 9) as i32, (s / 2) as i32];
+                let beyond = |p: usize, j: usize| j as i32 >= len[p];
+                add(make.clone().causal().kv_len(&len), "length", &beyond);
+                let open = |v: f64| {
+                    let at = (0..2).flat_map(|p| (0..s).map(move |j| (p, j)));
+                    at.map(|(p, j)| if closed(p, j) { v } else { 0.0 }).collect::<Vec<f64>>()
+                };
+                let bias = values(q, &[2, 1, 1, s], &open(f64::NEG_INFINITY));
+                add(make.clone().bias(bias), "bias", &closed);
+                let keep: Vec<f64> = open(-1.0).iter().map(|v| v + 1.0).collect();
+                let mask = values(DType::Bool, &[2, s], &keep);
+                add(make.clone().key_mask(mask), "keys", &closed);
+                let capped =
+                    make.clone().with("softcap", 8.0).bias(triangle(t, s)).sinks(&[0.5, 0.0, 1.0, -1.0]);
+                add(capped, "bias-of-some", &|_, j| j == first + t / 2);
+            }
+            let e = Extents { b: 2, h: 4, kvh: 2, ..small(t, 32) };
+            let make = Build::new(e).types(q, kv).causal().cached();
+            let ring = make.clone().with("ring", true).kv_len(&[20, 7]);
+            let unwritten = |p: usize, j: usize| j >= [20, 7][p];
+            all.push(ring.poisoned_case(format!("hidden-ring-{q}-{kv}-t{t}"), &unwritten));
+            // Row 0 has 39 keys in pages 4 and 1, row 1 has 50 in pages 0 and 3; page 2 is nobody's.
+            let table = make.table(5, &[4, 1, 0, 3]).kv_len(&[39, 50]);
+            let free = |p: usize, j: usize| p == 2 || (p == 1 && j >= 7) || (p == 3 && j >= 18);
+            all.push(table.poisoned_case(format!("hidden-table-{q}-{kv}-t{t}"), &free));
+        }
+    }
+    // A query that is not a number gives what is none, and the others keep theirs.
+    for t in [1, 12] {
+        let (e, nan) = (Extents { h: 2, ..small(t, 70) }, f64::NAN);
+        let mut n = Numbers::new(9);
+        let mut i = 0usize;
+        let q = fill(F32, &[1, t, 2, 16], || {
+            i += 1;
+            if i == 20 { nan } else { n.unit() }
+        });
+        let (k, v) = (random(F32, &[1, 1, 70, 16], 4), random(F32, &[1, 1, 70, 16], 5));
+        let b = Build::new(e).causal().with("lse", true);
+        all.push(b.case_with(format!("query-of-nan-t{t}"), q, k, v));
+    }
+    all
+}
+
 /// Results known without the reference.
 fn known() -> Vec<Case> {
     let e = |t, s| Extents { d: 2, dv: 2, ..small(t, s) };
@@ -439,6 +537,12 @@ fn known() -> Vec<Case> {
     let only =
         lse(Build::new(e(1, 3)).kv_len(&[0])).sinks(&[0.5]).case_with("sink-only", q(1), zero(3), v3());
     all.push(expecting(only, &[&[0.0, 0.0], &[0.5]]));
+    // The second of three values is not a number: the first query does not see it, the mask hides it from the others.
+    let v = values(F32, &[1, 1, 3, 2], &[3.0, 30.0, f64::NAN, f64::INFINITY, 9.0, 90.0]);
+    let k = values(F32, &[1, 1, 3, 2], &[0.0, 0.0, f64::INFINITY, f64::NAN, 0.0, 0.0]);
+    let mask = values(DType::Bool, &[1, 3], &[1.0, 0.0, 1.0]);
+    let c = Build::new(e(3, 3)).causal().key_mask(mask).case_with("mean-around-nan", q(3), k, v);
+    all.push(expecting(c, &[&[3.0, 30.0, 3.0, 30.0, 6.0, 60.0]]));
     // A bias of ln 3 makes the first of two keys three times as heavy.
     let bias = values(F32, &[3], &[ln(3.0), 0.0, inf]);
     let heavy = lse(Build::new(e(1, 3))).bias(bias).case_with("bias-ln-3", q(1), zero(3), v3());

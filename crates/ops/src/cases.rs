@@ -54,12 +54,24 @@ pub fn fill(dtype: DType, shape: &[usize], mut f: impl FnMut() -> f64) -> Tensor
     Tensor::new(dtype, shape, bytes).expect("a possible shape")
 }
 
-/// Random elements: floats and block formats in -1..1, signed integers in -100..100, unsigned in 0..100, bool evenly.
+/// Whether the type is only moved: small floats and types below a byte, whose elements have no values here.
+pub fn is_storage(dtype: DType) -> bool {
+    !dtype.is_block() && !dtype.is_compute()
+}
+
+/// Random elements: floats and block formats in -1..1, signed integers in -100..100, unsigned in 0..100, bool evenly, types
+/// that are storage alone any bits.
 ///
 /// # Panics
 /// As [`fill`].
 pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
     let mut n = Numbers::new(seed);
+    if is_storage(dtype) {
+        let info = dtype.info();
+        let units = shape.iter().product::<usize>() / info.unit_elements;
+        let bytes: Vec<u8> = (0..units * info.unit_bytes).map(|_| n.bits() as u8).collect();
+        return Tensor::new(dtype, shape, bytes).expect("whole units");
+    }
     if dtype == DType::Bool {
         return fill(dtype, shape, || n.within(0, 2) as f64);
     }

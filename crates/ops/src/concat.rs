@@ -101,6 +101,12 @@ fn table() -> Vec<Case> {
             }
         }
     }
+    for dtype in DType::all().filter(|d| d.size().is_some()) {
+        let input = |n: usize| Some(CaseInput::new(cases::random(dtype, &[3, n], n as u64)));
+        let name = format!("every type {dtype}");
+        let attrs = Attrs::new().with("axis", 1i64);
+        out.push(cases::case_of(name, attrs, vec![input(2), input(5)], Tolerance::EXACT));
+    }
     let many: Vec<Tensor> = (0..40).map(|i| cases::random(DType::F32, &[2, 1 + i % 3], i as u64)).collect();
     let many: Vec<&Tensor> = many.iter().collect();
     out.push(cases::case("40 operands", Attrs::new().with("axis", 1i64), &many, Tolerance::EXACT));

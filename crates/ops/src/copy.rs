@@ -52,8 +52,11 @@ fn table() -> Vec<Case> {
             }
         }
     }
-    for dtype in DType::all().filter(|d| d.is_compute()) {
-        add(&[3, 11], dtype, Layout::Strided);
+    for dtype in DType::all() {
+        let unit = dtype.info().unit_elements;
+        for layout in [Layout::Dense, Layout::Rows, Layout::Strided] {
+            add(&[3, 11 * unit], dtype, layout);
+        }
     }
     add(&[1025], DType::F16, Layout::Dense);
     add(&[5, 1023], DType::F16, Layout::Rows);

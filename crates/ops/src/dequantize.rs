@@ -1,7 +1,7 @@
 //! `dequantize`: a tensor in a block format decoded to a float type.
 
 use frit_ir::graph::Type;
-use frit_ir::op::{Case, CaseInput, Cost, InferCtx, OpError, RefCtx, Role};
+use frit_ir::op::{Case, CaseInput, Cost, InferCtx, Layout, OpError, RefCtx, Role};
 use frit_ir::{Attrs, DType, OpDef, Tensor};
 
 use crate::{cases, util};
@@ -65,6 +65,10 @@ fn table() -> Vec<Case> {
                 }
             }
         }
+        let input = CaseInput::new(cases::random(dtype, &[2, 3, 2 * unit], 9)).layout(Layout::Rows);
+        let attrs = Attrs::new().with("dtype", DType::F32);
+        let tolerance = cases::tolerance(DType::F32, 3e-7, 3e-7);
+        out.push(cases::case_of(format!("{dtype} rows apart"), attrs, vec![Some(input)], tolerance));
         let zero = cases::fill(dtype, &[2, unit], || 0.0);
         let attrs = Attrs::new().with("dtype", DType::F32);
         let c =

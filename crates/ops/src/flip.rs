@@ -76,6 +76,11 @@ fn table() -> Vec<Case> {
             }
         }
     }
+    for dtype in DType::all().filter(|d| d.size().is_some()) {
+        let attrs = Attrs::new().with("axes", vec![1i64]);
+        let t = cases::random(dtype, &[3, 5], 8);
+        out.push(cases::case(format!("every type {dtype}"), attrs, &[&t], Tolerance::EXACT));
+    }
     let t = cases::values(DType::I32, &[2, 2], &[1., 2., 3., 4.]);
     let c = cases::case("stated", Attrs::new().with("axes", vec![1i64]), &[&t], Tolerance::EXACT);
     out.push(cases::expecting(c, &[&[2., 1., 4., 3.]]));

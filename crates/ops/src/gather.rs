@@ -95,6 +95,7 @@ fn lower(ctx: &NodeCtx) -> Result<Lowered, OpError> {
 
 fn table() -> Vec<Case> {
     let mut out = plain();
+    out.extend(params());
     for dtype in DType::all().filter(|d| d.is_block()) {
         let row = 2 * dtype.info().unit_elements;
         let t = CaseInput::new(cases::random(dtype, &[5, row], 3));
@@ -106,6 +107,43 @@ fn table() -> Vec<Case> {
                 let inputs = vec![Some(t.clone().role(role)), Some(ids.clone())];
                 // The decoding arithmetic may be fused: the minimum is subtracted from a product.
                 out.push(cases::case_of(name, attrs, inputs, cases::tolerance(*to, 3e-7, 3e-7)));
+            }
+        }
+        for layout in [Layout::Rows, Layout::Strided] {
+            let far = cases::values(DType::I64, &[2, 3], &[4., 0., -1., 3., 5., 4294967296.]);
+            let inputs = vec![Some(t.clone().layout(layout)), Some(CaseInput::new(far).layout(layout))];
+            let attrs = Attrs::new().with("axis", 0i64).with("dtype", DType::F32);
+            let name = format!("{dtype} {layout:?} by i64");
+            out.push(cases::case_of(name, attrs, inputs, cases::tolerance(DType::F32, 3e-7, 3e-7)));
+        }
+    }
+    out
+}
+
+/// Tables that are parameters, which a device may keep in a layout of its own.
+fn params() -> Vec<Case> {
+    let mut out = Vec::new();
+    for (dtype, shape) in [
+        (DType::F32, vec![37, 50]),
+        (DType::F16, vec![37, 50]),
+        (DType::BF16, vec![5, 3, 20]),
+        (DType::Q8_0, vec![20, 64]),
+    ] {
+        for axis in 0..shape.len() as i64 - 1 {
+            for layout in [Layout::Dense, Layout::Rows, Layout::Strided] {
+                for index in [DType::I32, DType::I64] {
+                    let t = CaseInput::new(cases::random(dtype, &shape, 3)).role(Role::Param);
+                    let rows = shape[axis as usize] as i64;
+                    let ids =
+                        CaseInput::new(cases::random_ints(index, &[2, 3], -1, rows + 1, 7)).layout(layout);
+                    let mut attrs = Attrs::new().with("axis", axis);
+                    if dtype.is_block() {
+                        attrs.set("dtype", DType::F32);
+                    }
+                    let name = format!("parameter {dtype} {shape:?} axis {axis} by {index} {layout:?}");
+                    let tolerance = cases::tolerance(DType::F32, 3e-7, 3e-7);
+                    out.push(cases::case_of(name, attrs, vec![Some(t), Some(ids)], tolerance));
+                }
             }
         }
     }
@@ -140,6 +178,11 @@ fn plain() -> Vec<Case> {
                 }
             }
         }
+    }
+    for dtype in DType::all().filter(|d| d.size().is_some()) {
+        let (t, ids) = (cases::random(dtype, &[5, 3], 1), cases::values(DType::I32, &[3], &[4., 0., 2.]));
+        let attrs = Attrs::new().with("axis", 0i64);
+        out.push(cases::case(format!("every type {dtype}"), attrs, &[&t, &ids], Tolerance::EXACT));
     }
     let t = cases::values(DType::F32, &[2, 2], &[1., 2., 3., 4.]);
     for (dtype, far) in [(DType::I32, -2147483648.0), (DType::I64, 4294967296.0)] {

@@ -22,6 +22,23 @@ const BLOCKS: [(DType, usize); 10] = [
     (DType::Q6K, 256),
 ];
 
+/// The types of scalar expressions.
+const COMPUTE: [DType; 13] = [
+    DType::F64,
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::I64,
+    DType::I32,
+    DType::I16,
+    DType::I8,
+    DType::U64,
+    DType::U32,
+    DType::U16,
+    DType::U8,
+    DType::Bool,
+];
+
 const ROWS: [usize; 8] = [1, 2, 3, 5, 8, 16, 17, 33];
 const COLUMNS: [usize; 9] = [1, 15, 16, 17, 32, 96, 127, 128, 129];
 
@@ -154,6 +171,8 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     all.push(single(f32x, "f32", &[2, 3, 2, 24], 9, f32x));
     all.extend(fused());
+    all.extend(arities());
+    all.extend(operand_types());
     all.extend(known());
     all.extend(inputs());
     all
@@ -211,6 +230,55 @@ fn fused() -> Vec<Case> {
     let c =
         Build::new(f, &[3, 64], "f32").group(&[(f, 20)], pick).extra(DType::Bool, &[3, 20]).extra(f, &[20]);
     all.push(c.case("where-mask", bound(f, 64, 1.0)));
+    all
+}
+
+/// As many weights in a group as a kernel may take at most, and one more, in each group of a step.
+fn arities() -> Vec<Case> {
+    let f = DType::F32;
+    let mut all = Vec::new();
+    for act in ["f32", "q8", "q16"] {
+        for (at, many) in (0..crate::linear::MAX_GROUPS).flat_map(|at| [(at, 8), (at, 9)]) {
+            let sum =
+                build(&vec![f; many], f, |e| (1..many as Ref).fold(0, |a, i| e.push(ScalarOp::Add, &[a, i])));
+            let m = [1, 2, 5][at % 3];
+            let mut b = Build::new(f, &[m, 64], act);
+            for _ in 0..at {
+                b = b.group(&[(DType::Q8_0, 5)], identity(f));
+            }
+            let w = [DType::Q4_0, DType::Q5_1][at % 2];
+            let b = b.group(&vec![(w, 19); many], sum);
+            all.push(b.case(format!("arity-{many}-in-group-{at}-{act}-m{m}"), bound(f, 64, many as f64)));
+        }
+    }
+    all
+}
+
+/// Extras and results of every type, and extras however they lie.
+fn operand_types() -> Vec<Case> {
+    let f = DType::F32;
+    let mut all = Vec::new();
+    for act in ["f32", "q8", "q16"] {
+        for (i, d) in COMPUTE.into_iter().enumerate() {
+            let layout = [Layout::Dense, Layout::Rows, Layout::Strided][i % 3];
+            // The product and the extra as f32; integers get what is left of the size of their sum.
+            let expr = build(&[f, d], d, |e| {
+                let extra = e.cast(1, f);
+                if d == DType::Bool {
+                    return e.push(ScalarOp::Gt, &[0, extra]);
+                }
+                let sum = e.push(ScalarOp::Add, &[0, extra]);
+                let sum = if d.is_int() { e.push(ScalarOp::Abs, &[sum]) } else { sum };
+                e.cast(sum, d)
+            });
+            let mut b = Build::new(f, &[3, 64], act).group(&[(DType::Q8_0, 20)], expr).extra(d, &[3, 20]);
+            b.extras[0] = b.extras[0].clone().layout(layout);
+            // Near a whole number the integers may differ by one.
+            let whole = if d.is_int() { 1.0 } else { 0.0 };
+            let near = bound(if d.is_float() { d } else { f }, 64, 1.0);
+            all.push(b.case(format!("types-{d}-{act}"), Tolerance { abs: near.abs + whole, ..near }));
+        }
+    }
     all
 }
 

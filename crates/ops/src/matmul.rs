@@ -140,7 +140,7 @@ fn tiles(out: &mut Vec<Case>) {
 /// Each layout of each operand, and batches that broadcast.
 fn layouts(out: &mut Vec<Case>) {
     use Layout::{Dense, Rows, Strided};
-    for dtype in cases::FLOATS {
+    for dtype in cases::FLOATS.into_iter().chain([DType::F64]) {
         for x in [Dense, Rows, Strided] {
             for y in [Dense, Rows, Strided] {
                 add(out, dtype, &[5, 33], &[33, 18], [x, y], Role::Input);

@@ -146,6 +146,11 @@ fn table() -> Vec<Case> {
             }
         }
     }
+    for dtype in DType::all().filter(|d| d.is_compute()) {
+        let t = cases::random(dtype, &[3, 4], 8);
+        let a = attrs(&[1, 0], &[0, 2], "constant", 1.0);
+        out.push(cases::case(format!("every type {dtype}"), a, &[&t], Tolerance::EXACT));
+    }
     let t = cases::values(DType::F32, &[3], &[1., 2., 3.]);
     let expect: [&[f64]; 3] =
         [&[9., 9., 1., 2., 3., 9.], &[3., 2., 1., 2., 3., 2.], &[1., 1., 1., 2., 3., 3.]];

@@ -62,9 +62,9 @@ fn infer(ctx: &mut InferCtx) -> Result<Vec<Type>, OpError> {
     Ok(vec![Type { dtype: DType::F32, shape: x.shape.clone() }])
 }
 
-/// Codes and scale of one block. Division and rounding are those of f32, so that every device gets the same codes.
+/// Codes and scale of one block; one that holds NaN or infinity is NaN throughout. Division and rounding are those of f32, so that every device gets the same codes.
 fn block(x: &[f32], largest: f32, out: &mut Vec<f32>) {
-    let amax = x.iter().fold(0f32, |a, v| a.max(v.abs()));
+    let amax = x.iter().fold(0f32, |a, v| if v.is_nan() || a.is_nan() { f32::NAN } else { a.max(v.abs()) });
     let d = amax / largest;
     for v in x {
         let q = if d == 0.0 { 0.0 } else { (v / d).round_ties_even().clamp(-largest, largest) };
@@ -100,6 +100,18 @@ fn cases() -> Vec<Case> {
     all.push(expecting(case("ties", bits(8), &[&t], Tolerance::EXACT), &[&want]));
     let zero = values(DType::F32, &[2, BLOCK], &[0.0; 2 * BLOCK]);
     all.push(expecting(case("zeros", bits(16), &[&zero], Tolerance::EXACT), &[&[0.0; 2 * BLOCK]]));
+    for bad in [f64::NAN, f64::INFINITY] {
+        let mut x = vec![0.0; 3 * BLOCK];
+        x[BLOCK + 3] = bad;
+        let want: Vec<f64> = (0..3 * BLOCK).map(|i| if i / BLOCK == 1 { f64::NAN } else { 0.0 }).collect();
+        let c = case(
+            format!("{bad}-among-zeros"),
+            bits(8),
+            &[&values(DType::F32, &[3 * BLOCK], &x)],
+            Tolerance::EXACT,
+        );
+        all.push(expecting(c, &[&want]));
+    }
     let mut n = Numbers::new(9);
     let wide = fill(DType::F32, &[4, 2, BLOCK], || n.unit() * 10f64.powi(n.within(-6, 7) as i32));
     all.push(case("wide-range", bits(16), &[&wide], Tolerance::EXACT));

@@ -87,7 +87,7 @@ fn cases() -> Vec<Case> {
         }
         for d in crate::cases::FLOATS {
             let (x, r) = (random(d, &[4, 95], 1), random(d, &[4, 95], 2));
-            let (w, b) = (random(DType::F32, &[95], 3), random(d, &[95], 4));
+            let (w, b) = (random(d, &[95], 3), random(d, &[95], 4));
             all.push(case(format!("{kind}-{d}"), a.clone(), &[&x, &r, &w, &b], bound(d)));
             all.push(case(format!("{kind}-{d}-plain"), a.clone(), &[&x, &r], bound(d)));
         }
@@ -99,6 +99,12 @@ fn cases() -> Vec<Case> {
             let w = CaseInput::new(random(DType::F32, &[40], 9));
             let inputs = vec![Some(x), Some(r), Some(w)];
             all.push(case_of(format!("{kind}-{layout:?}"), a.clone(), inputs, bound(DType::F32)));
+        }
+        for layout in [Layout::Rows, Layout::Strided] {
+            let x = CaseInput::new(random(DType::F32, &[6, 40], 7));
+            let r = CaseInput::new(random(DType::F16, &[6, 40], 8)).layout(layout);
+            let inputs = vec![Some(x), Some(r)];
+            all.push(case_of(format!("{kind}-residual-{layout:?}"), a.clone(), inputs, bound(DType::F32)));
         }
         let none = random(DType::F32, &[0, 8], 10);
         all.push(case(format!("{kind}-no-rows"), a.clone(), &[&none, &none], bound(DType::F32)));

@@ -172,6 +172,13 @@ fn cases() -> Vec<Case> {
         let a = attrs(32, style, 1.138_629_4);
         all.push(one(format!("{style}-factor"), a, f32x([1, 6, 2, 40]), &[700], Layout::Dense));
     }
+    for layout in [Layout::Rows, Layout::Strided] {
+        let x = CaseInput::new(random(DType::F32, &[2, 5, 3, 32], 31));
+        let at = CaseInput::new(positions(&[7, 300], 5)).layout(layout);
+        let inputs = [x, at, CaseInput::new(frequencies(32, 10000.0)).layout(layout)];
+        let name = format!("positions-{layout:?}");
+        all.push(case_of(name, attrs(32, "half", 1.0), inputs.map(Some).into(), bound(DType::F32)));
+    }
     all.push(equal_rows());
     all.extend(quarter_turns());
     all

@@ -101,6 +101,8 @@ struct Write<'a> {
     state: (DType, [usize; 4]),
     value: DType,
     layout: Layout,
+    /// Layout of positions and table.
+    places: Layout,
     ring: bool,
     /// Positions of each row; all rows have the same length.
     at: &'a [&'a [i32]],
@@ -120,8 +122,8 @@ impl Write<'_> {
         let inputs = vec![
             Some(CaseInput::new(random(dtype, &shape, 41)).role(Role::State)),
             Some(CaseInput::new(value).layout(self.layout)),
-            Some(CaseInput::new(at)),
-            self.table.map(|t| CaseInput::new(ints(t))),
+            Some(CaseInput::new(at).layout(self.places)),
+            self.table.map(|t| CaseInput::new(ints(t)).layout(self.places)),
         ];
         case_of(name, Attrs::new().with("ring", self.ring), inputs, Tolerance::EXACT)
     }
@@ -132,6 +134,7 @@ fn cases() -> Vec<Case> {
         state: (DType::F32, [2, 2, 8, 16]),
         value: DType::F32,
         layout: Layout::Dense,
+        places: Layout::Dense,
         ring: false,
         at: &[&[0, 1, 2], &[5, 6, 7]],
         table: None,
@@ -163,6 +166,10 @@ fn cases() -> Vec<Case> {
     all.push(Write { at: &[&[12, -1, 8, 7], &[8, 9, 3, 6]], ..paged }.case("table-out-of-range"));
     let bad: &[&[i32]] = &[&[5, i32::MAX, 0], &[i32::MIN, 2, 4]];
     all.push(Write { at: &[&[0, 4, 8], &[0, 4, 8]], table: Some(bad), ..paged }.case("table-of-bad-pages"));
+    for places in [Layout::Rows, Layout::Strided] {
+        let w = Write { at: &[&[0, 3, 4, 11], &[7, 4, 1, 2]], places, ..paged };
+        all.push(w.case(format!("table-{places:?}")));
+    }
     let halves = Write { state: (DType::F16, [5, 2, 4, 16]), ..paged };
     all.push(Write { at: &[&[0, 3, 4, 11], &[7, 4, 1, 2]], ..halves }.case("table-f16"));
     all.push(rounding());

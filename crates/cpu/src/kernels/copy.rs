@@ -31,17 +31,17 @@ pub static ROWS: &[CpuRow] = &[
 ];
 
 /// Extents and strides of an operand in units of `size` bytes.
-pub(super) struct Bytes {
+struct Bytes {
     dims: [i64; MAX_RANK],
     strides: [i64; MAX_RANK],
     rank: usize,
     /// Bytes of a unit.
-    pub size: usize,
+    size: usize,
 }
 
 impl Bytes {
     /// The operand by elements, or by bytes where elements share them.
-    pub fn of(o: &Operand) -> Bytes {
+    fn of(o: &Operand) -> Bytes {
         let info = o.dtype.info();
         let rank = o.rank as usize;
         let mut b = Bytes { dims: o.dims, strides: o.strides, rank, size: info.unit_bytes };
@@ -60,12 +60,12 @@ impl Bytes {
     }
 
     /// Extents.
-    pub fn dims(&self) -> &[i64] {
+    fn dims(&self) -> &[i64] {
         &self.dims[..self.rank]
     }
 
     /// Strides.
-    pub fn strides(&self) -> &[i64] {
+    fn strides(&self) -> &[i64] {
         &self.strides[..self.rank]
     }
 }

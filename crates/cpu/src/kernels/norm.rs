@@ -8,8 +8,8 @@ use super::row::{Body, CpuRow, F32S, PLAIN, int, kernel, one, optional, real};
 use super::walk;
 use crate::args::{Args, Operand};
 
-const WEIGHT: OperandSpec = optional("weight", F32S, LayoutClass::Rows);
-const BIAS: OperandSpec = optional("bias", F32S, LayoutClass::Rows);
+const WEIGHT: OperandSpec = optional("weight", F32S, LayoutClass::Dense);
+const BIAS: OperandSpec = optional("bias", F32S, LayoutClass::Dense);
 const X: OperandSpec = one("x", F32S, LayoutClass::Rows);
 const OUT: OperandSpec = one("out", F32S, LayoutClass::Dense);
 const PARAMS: &[ParamSpec] = &[real("eps"), int("plus_one"), int("rms")];

@@ -31,7 +31,8 @@ struct Quantize;
 fn block(x: &mut [f32; BLOCK], largest: f32) {
     let mut amax = 0f32;
     for v in x.iter() {
-        amax = if v.abs() > amax { v.abs() } else { amax };
+        // NaN stays: nothing is larger.
+        amax = if v.abs() > amax || v.is_nan() { v.abs() } else { amax };
     }
     let d = amax / largest;
     for v in x.iter_mut() {

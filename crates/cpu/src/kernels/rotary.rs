@@ -16,7 +16,7 @@ pub static ROWS: &[CpuRow] = &[CpuRow {
         inputs: &[
             one("x", F32S, LayoutClass::Rows),
             one("positions", &[DType::I32], LayoutClass::Rows),
-            one("inv_freq", &[DType::F32], LayoutClass::Rows),
+            one("inv_freq", &[DType::F32], LayoutClass::Dense),
         ],
         outputs: &[one("out", F32S, LayoutClass::Dense)],
         params: &[int("dims"), int("interleaved"), real("factor")],

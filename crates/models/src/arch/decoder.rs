@@ -10,6 +10,7 @@ use crate::blocks::layer::Layer;
 use crate::blocks::rope::Rotation;
 use crate::config::{BuildOptions, Config, Sizes};
 use crate::error::ModelError;
+use crate::names;
 use crate::net::Net;
 use crate::weights::Weights;
 
@@ -35,7 +36,10 @@ pub(super) fn build(
     let y = head::logits(&mut net, x, vectors, rows, c)?;
     net.b.output("logits", y)?;
     let graph = net.b.finish();
-    weights.all_used(&graph, |n| n.ends_with(".rotary_emb.inv_freq") || c.tied && n == "lm_head.weight")?;
+    let ignored = |n: &str| {
+        n.ends_with(".rotary_emb.inv_freq") || c.tied && n == "lm_head.weight" || names::reads_images(n)
+    };
+    weights.all_used(&graph, ignored)?;
     Ok(Decoder { graph, config: c.clone(), sizes })
 }
 

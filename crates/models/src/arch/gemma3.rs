@@ -8,10 +8,12 @@ use crate::blocks::embedding::TABLE;
 use crate::blocks::layer::sandwich;
 use crate::config::{BuildOptions, Config, Rope, RopeStyle};
 use crate::error::ModelError;
-use crate::metadata::Metadata;
+use crate::metadata::{MetaValue, Metadata};
 use crate::weights::Weights;
 
-/// Base of the rotary frequencies of windowed layers, and every how many layers one sees everything, where the file says nothing.
+/// Bases of the rotary frequencies of layers that see everything and of windowed ones, and every how many layers one sees
+/// everything, where the file says nothing.
+const THETA: f64 = 1_000_000.0;
 const LOCAL_THETA: f64 = 10_000.0;
 const PATTERN: usize = 6;
 
@@ -35,7 +37,7 @@ pub fn from_hf(m: &Metadata, weights: &Weights) -> Result<Config, ModelError> {
         Some(all) => all,
         None => every(m.size("sliding_window_pattern")?.unwrap_or(PATTERN), c.layers(), window),
     };
-    let (rope, local) = rope::two_from_hf(m, c.head_dim, c.context, LOCAL_THETA)?;
+    let (rope, local) = rope::two_from_hf(m, c.head_dim, c.context, [THETA, LOCAL_THETA])?;
     let table = weights.get(TABLE).map(|w| w.dtype).filter(|d| d.is_float()).unwrap_or(DType::F32);
     Config {
         norm_plus_one: true,
@@ -59,6 +61,29 @@ pub fn from_hf(m: &Metadata, weights: &Weights) -> Result<Config, ModelError> {
 /// `v` in the type `t`: the reference multiplies in the type in which it holds the table.
 fn rounded(v: f64, t: DType) -> Result<f64, ModelError> {
     Ok(Tensor::from_f64(t, &[1], &[v])?.to_f64()?[0])
+}
+
+/// Sizes that a `text_config` leaves out where they are the reference's defaults.
+const DEFAULTS: &[(&str, i64)] = &[
+    ("vocab_size", 262_208),
+    ("num_attention_heads", 8),
+    ("num_key_value_heads", 4),
+    ("head_dim", 256),
+    ("max_position_embeddings", 131_072),
+];
+
+/// The hyperparameters of the text model of a `gemma3` folder, which also reads images.
+///
+/// # Errors
+/// As [`from_hf`].
+pub fn from_multimodal(m: &Metadata, weights: &Weights) -> Result<Config, ModelError> {
+    let mut text = m.merged("text_config.");
+    for (key, value) in DEFAULTS {
+        if text.get(key).is_none() {
+            text.insert(*key, MetaValue::Int(*value));
+        }
+    }
+    from_hf(&text, weights)
 }
 
 /// The hyperparameters of a GGUF file whose architecture is `gemma3`. Its norms' weights have the 1 added already.

@@ -88,6 +88,10 @@ pub const ARCHS: &[Arch] = &[
     decoder("qwen3", Form::HuggingFace, qwen::from_qwen3, llama::build),
     Arch { names: names::from_gguf_gemma, ..decoder("gemma3", Form::Gguf, gemma3::from_gguf, gemma3::build) },
     decoder("gemma3_text", Form::HuggingFace, gemma3::from_hf, gemma3::build),
+    Arch {
+        names: names::text_part,
+        ..decoder("gemma3", Form::HuggingFace, gemma3::from_multimodal, gemma3::build)
+    },
     encoder("bert", Form::Gguf, bert::gguf_name, bert::from_gguf, bert::build),
     encoder("bert", Form::HuggingFace, bert::folder_name, bert::from_folder, bert::build),
 ];

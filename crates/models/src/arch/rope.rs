@@ -10,29 +10,42 @@ use crate::metadata::Metadata;
 pub fn from_hf(m: &Metadata, head_dim: usize, context: usize) -> Result<Rope, ModelError> {
     let groups = ["rope_parameters", "rope_scaling"];
     let group = groups.into_iter().find(|g| m.any_under(&format!("{g}.")).is_some());
-    from_group(m, group.unwrap_or("rope_scaling"), head_dim, context)
+    let theta = m.positive("rope_theta")?.unwrap_or(10_000.0);
+    from_group(m, group.unwrap_or("rope_scaling"), theta, head_dim, context)
 }
 
 /// As [`from_hf`], for layers that see everything, and for layers with a window: `rope_parameters` has a group for each (newer
-/// files), or `rope_local_base_freq`, by default `local_theta`, stands beside the one.
+/// files), or `rope_scaling` is for the one, and `rope_theta` and `rope_local_base_freq` stand beside it. `thetas` are the bases where
+/// the file names none.
 pub fn two_from_hf(
     m: &Metadata,
     head_dim: usize,
     context: usize,
-    local_theta: f64,
+    thetas: [f64; 2],
 ) -> Result<(Rope, Rope), ModelError> {
-    let [full, local] = ["rope_parameters.full_attention", "rope_parameters.sliding_attention"];
-    if [full, local].iter().all(|g| m.any_under(&format!("{g}.")).is_some()) {
-        return Ok((from_group(m, full, head_dim, context)?, from_group(m, local, head_dim, context)?));
+    let theta = m.positive("rope_theta")?.unwrap_or(thetas[0]);
+    let local_theta = m.positive("rope_local_base_freq")?.unwrap_or(thetas[1]);
+    if m.any_under("rope_parameters.").is_none() {
+        let rope = from_group(m, "rope_scaling", theta, head_dim, context)?;
+        return Ok((rope, Rope::plain(local_theta, head_dim, RopeStyle::Half)));
     }
-    let theta = m.positive("rope_local_base_freq")?.unwrap_or(local_theta);
-    Ok((from_hf(m, head_dim, context)?, Rope::plain(theta, head_dim, RopeStyle::Half)))
+    let one = |group: &str, theta| from_group(m, group, theta, head_dim, context);
+    Ok((
+        one("rope_parameters.full_attention", theta)?,
+        one("rope_parameters.sliding_attention", local_theta)?,
+    ))
 }
 
-/// From the keys below `group`, with what is outside it as defaults.
-fn from_group(m: &Metadata, group: &str, head_dim: usize, context: usize) -> Result<Rope, ModelError> {
+/// From the keys below `group`, which need not give the base.
+fn from_group(
+    m: &Metadata,
+    group: &str,
+    theta: f64,
+    head_dim: usize,
+    context: usize,
+) -> Result<Rope, ModelError> {
     let key = |k: &str| format!("{group}.{k}");
-    let theta = m.positive(&key("rope_theta"))?.or(m.positive("rope_theta")?).unwrap_or(10_000.0);
+    let theta = m.positive(&key("rope_theta"))?.unwrap_or(theta);
     for k in [key("partial_rotary_factor"), "partial_rotary_factor".into()] {
         if m.number(&k)?.is_some_and(|v| v != 1.0) {
             return Err(m.unsupported(&k, "1"));

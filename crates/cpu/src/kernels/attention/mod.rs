@@ -37,11 +37,11 @@ const INPUTS: &[OperandSpec] = &[
     one("q", F32S, LayoutClass::Rows),
     one("k", F32S, LayoutClass::Rows),
     one("v", F32S, LayoutClass::Rows),
-    optional("kv_len", I32, LayoutClass::Rows),
-    optional("offset", I32, LayoutClass::Rows),
+    optional("kv_len", I32, LayoutClass::Dense),
+    optional("offset", I32, LayoutClass::Dense),
     optional("table", I32, LayoutClass::Rows),
     optional("bias", F32S, LayoutClass::Strided),
-    optional("sinks", &[DType::F32], LayoutClass::Rows),
+    optional("sinks", &[DType::F32], LayoutClass::Dense),
     optional("key_mask", &[DType::Bool], LayoutClass::Rows),
 ];
 

@@ -1,7 +1,7 @@
 //! The two products of attention over a tile: scores = q·kᵀ and out += p·v.
 
 use super::TILE;
-use crate::kernels::lanes::{Element, LANES, Lanes, sum};
+use crate::kernels::lanes::{Element, LANES, Lanes, steps, sum};
 
 /// Rows up to which scores are dot products; with more, keys are transposed first.
 const DOT_ROWS: usize = 8;
@@ -153,6 +153,31 @@ unsafe fn turn<L: Lanes, E: Element>(k: *const E, k_stride: isize, n: usize, d: 
                 i += LANES;
             }
         }
+    }
+}
+
+/// Whether the rows of `v` (`v_stride` apart, `dv` elements each) whose bits are set are finite throughout.
+///
+/// # Safety
+/// The pointer is valid for them.
+#[inline(always)]
+pub(super) unsafe fn are_finite<L: Lanes, E: Element>(
+    v: *const E,
+    v_stride: isize,
+    set: u64,
+    dv: usize,
+) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        // NaN and infinity times zero are NaN, and stay that in a sum.
+        let mut acc = L::splat(0.0);
+        for j in (0..TILE).filter(|j| set >> j & 1 != 0) {
+            let row = v.offset(j as isize * v_stride);
+            for (i, n) in steps(dv) {
+                acc = L::fma(load::<L, E>(row.add(i), n), L::splat(0.0), acc);
+            }
+        }
+        sum::<L>(acc) == 0.0
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::keys::Piece;
-use super::products::{scores, weigh};
+use super::products::{are_finite, scores, weigh};
 use super::{Call, ROWS_MAX, TILE, Unit};
 use crate::args::Operand;
 use crate::kernels::lanes::{Element, Floats, LANES, Lanes, array, steps, sum};
@@ -147,24 +147,56 @@ unsafe fn tile<L: Lanes, E: Element>(
         let stride = call.d.next_multiple_of(LANES);
         let k_stride = call.k.strides[2] as isize;
         scores::<L, E>(scratch.q, stride, rows, call.d, k, k_stride, n, scratch.turned, scratch.scores);
+        let (mut shown, mut hidden) = ([0u64; ROWS_MAX], 0);
         for r in 0..rows {
             let (start, end) = seen[r / u.heads];
             let cut = |key: i64| (key - p.key).clamp(0, n as i64) as usize;
             let s = &mut *scratch.scores.add(r * TILE).cast::<[f32; TILE]>();
-            mask(call, u, p, r, cut(start)..cut(end).max(cut(start)), s);
+            shown[r] = mask(call, u, p, r, cut(start)..cut(end).max(cut(start)), s);
+            hidden |= bits(0..n) & !shown[r];
             let scale = step::<L>(s, &mut *state.most.add(r), &mut *state.sum.add(r));
             if scale != 1.0 {
                 let out = std::slice::from_raw_parts_mut(state.out.add(r * call.dv), call.dv);
                 out.iter_mut().for_each(|o| *o *= scale);
             }
         }
-        weigh::<L, E>([rows, n, call.dv], scratch.scores, v, call.v.strides[2] as isize, state.out);
+        let v_stride = call.v.strides[2] as isize;
+        if hidden == 0 || are_finite::<L, E>(v, v_stride, hidden, call.dv) {
+            return weigh::<L, E>([rows, n, call.dv], scratch.scores, v, v_stride, state.out);
+        }
+        // A weight of zero does not take NaN and infinity away: each row reads the runs of keys that it sees.
+        for (r, shown) in shown.iter().enumerate().take(rows) {
+            let mut at = 0;
+            while let Some(run) = next_run(*shown, at) {
+                let (p, v) =
+                    (scratch.scores.add(r * TILE + run.start), v.offset(run.start as isize * v_stride));
+                weigh::<L, E>([1, run.len(), call.dv], p, v, v_stride, state.out.add(r * call.dv));
+                at = run.end;
+            }
+        }
     }
 }
 
-/// Softcap, bias and masks on the scores of row `r`; what is not in `seen` becomes −∞.
+/// A tile's keys as bits.
+fn bits(keys: Range<usize>) -> u64 {
+    let below = |n: usize| if n < TILE { (1u64 << n) - 1 } else { u64::MAX };
+    below(keys.end) & !below(keys.start)
+}
+
+/// The first run of set bits from bit `from` on.
+fn next_run(set: u64, from: usize) -> Option<Range<usize>> {
+    let left = set & bits(from..TILE);
+    let start = left.trailing_zeros() as usize;
+    (left != 0).then(|| start..start + (left >> start).trailing_ones() as usize)
+}
+
+const _: () = assert!(TILE == u64::BITS as usize);
+
+/// Softcap, bias and masks on the scores of row `r`; what it does not see becomes −∞, whatever it was. Gives the keys that it
+/// sees, `seen` but for what bias and key mask hide.
 #[inline(always)]
-unsafe fn mask(call: &Call, u: &Unit, p: &Piece, r: usize, seen: Range<usize>, s: &mut [f32; TILE]) {
+unsafe fn mask(call: &Call, u: &Unit, p: &Piece, r: usize, seen: Range<usize>, s: &mut [f32; TILE]) -> u64 {
+    let mut shown = bits(seen.clone());
     let cap = call.softcap;
     if cap != 0.0 {
         for v in s.iter_mut() {
@@ -183,17 +215,23 @@ unsafe fn mask(call: &Call, u: &Unit, p: &Piece, r: usize, seen: Range<usize>, s
         let (bias, stride) = bias_of(o, u, p, r);
         for (j, v) in s.iter_mut().enumerate().take(seen.end).skip(seen.start) {
             // SAFETY: the caller's: the key is one of the bias's.
-            *v += unsafe { bias.skip(j as isize * stride).get(0) };
+            let bias = unsafe { bias.skip(j as isize * stride).get(0) };
+            if bias == f32::NEG_INFINITY {
+                (*v, shown) = (bias, shown & !(1 << j));
+            } else {
+                *v += bias;
+            }
         }
     }
     if let Some((m, stride)) = call.keys.mask(u.b, p.key) {
         for (j, v) in s.iter_mut().enumerate().take(seen.end).skip(seen.start) {
             // SAFETY: the caller's: the key is one of the mask's.
             if unsafe { *m.offset(j as isize * stride) } == 0 {
-                *v = f32::NEG_INFINITY;
+                (*v, shown) = (f32::NEG_INFINITY, shown & !(1 << j));
             }
         }
     }
+    shown
 }
 
 /// The bias of row `r` at the piece's first key, and its stride over keys. Its dimensions are the last of [b, h, t, key].
@@ -207,8 +245,8 @@ fn bias_of(o: &Operand, u: &Unit, p: &Piece, r: usize) -> (Floats, isize) {
     (Floats { ptr: o.ptr, dtype: o.dtype }.skip(at as isize), last as isize)
 }
 
-/// Scores become weights e^(score − largest); gives the factor for what was summed before. A score of −∞ or NaN weighs
-/// nothing.
+/// Scores become weights e^(score − largest); gives the factor for what was summed before. A score of −∞ weighs nothing, one
+/// of NaN makes the sum NaN.
 #[inline(always)]
 unsafe fn step<L: Lanes>(s: &mut [f32; TILE], most: &mut f32, weight: &mut f32) -> f32 {
     let p = s.as_mut_ptr();
@@ -217,10 +255,8 @@ unsafe fn step<L: Lanes>(s: &mut [f32; TILE], most: &mut f32, weight: &mut f32) 
         let low = L::splat(f32::NEG_INFINITY);
         let mut top = low;
         for i in (0..TILE).step_by(LANES) {
-            // NaN gives way to −∞.
-            let v = L::max(L::load(p.add(i)), low);
-            L::store(p.add(i), v);
-            top = L::max(v, top);
+            // NaN gives way to the second.
+            top = L::max(L::load(p.add(i)), top);
         }
         array::<L>(top)
     };
@@ -229,10 +265,14 @@ unsafe fn step<L: Lanes>(s: &mut [f32; TILE], most: &mut f32, weight: &mut f32) 
             top[i] = if top[i + half] > top[i] { top[i + half] } else { top[i] };
         }
     }
-    let top = if top[0] > *most { top[0] } else { *most };
+    let mut top = if top[0] > *most { top[0] } else { *most };
     if top == f32::NEG_INFINITY {
-        s.fill(0.0);
-        return 1.0;
+        if !s.iter().any(|v| v.is_nan()) {
+            s.fill(0.0);
+            return 1.0;
+        }
+        // Any finite number will do: the row is NaN from here on.
+        top = 0.0;
     }
     for v in s.iter_mut() {
         *v = math::exp(*v - top);

@@ -215,6 +215,17 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
+    unsafe fn load_u4(p: *const u8, shift: u32) -> Self::F {
+        // SAFETY: the caller's.
+        unsafe {
+            let half = |p: *const u8| {
+                let wide = _mm256_srl_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())), count(shift));
+                _mm256_cvtepi32_ps(_mm256_and_si256(wide, _mm256_set1_epi32(15)))
+            };
+            [half(p), half(p.add(8))]
+        }
+    }
+    #[inline(always)]
     unsafe fn load_i8(p: *const i8) -> Self::F {
         // SAFETY: the caller's.
         unsafe {

@@ -133,6 +133,14 @@ impl Simd for Avx512 {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
     }
     #[inline(always)]
+    unsafe fn load_u4(p: *const u8, shift: u32) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe {
+            let wide = _mm512_srl_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())), count(shift));
+            _mm512_cvtepi32_ps(_mm512_and_si512(wide, _mm512_set1_epi32(15)))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_i8(p: *const i8) -> __m512 {
         // SAFETY: the caller's.
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }

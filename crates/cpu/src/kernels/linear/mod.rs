@@ -40,7 +40,7 @@ use crate::pack::{self, BLOCK_FORMATS, PANEL, panel_bytes};
 use quant::Quantized;
 pub(crate) use quant::largest_code;
 use rows::Rows;
-use table::{BlockOps, FloatOps, Ops, block_index, float_index};
+use table::{BlockOps, FORMATS, FloatOps, Ops, block_index, float_index};
 use tile::{
     CORRECTIONS, Direct, DirectF, Expand, TileF, TileQ, XTile, correction, expanded_bytes, layout, plane,
 };
@@ -73,6 +73,8 @@ const PACKED: &[DType] = &[
     DType::Q5_0,
     DType::Q5_1,
     DType::Q8_0,
+    DType::Q2K,
+    DType::Q3K,
     DType::Q4K,
     DType::Q5K,
     DType::Q6K,
@@ -121,7 +123,7 @@ pub const ROWS: &[CpuRow] = &[
             outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
             guards: &guards(8),
             params: PARAMS,
-            scratch: "threads*(172032 + k*8) + (m + 8)*k*2 + 256",
+            scratch: "threads*172032 + (threads*4 + m + 8)*ceildiv(k*19, 8) + 256",
             ..PLAIN
         },
         kernel: linear,
@@ -138,7 +140,7 @@ pub const ROWS: &[CpuRow] = &[
             outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
             guards: &guards(16),
             params: PARAMS,
-            scratch: "threads*(172032 + k*16) + (m + 8)*k*4 + 256",
+            scratch: "threads*172032 + (threads*8 + m*2 + 16)*ceildiv(k*19, 8) + 256",
             ..PLAIN
         },
         kernel: linear,
@@ -200,10 +202,15 @@ const THREAD_SCRATCH: usize = EXPANDED + MAX_ARITY * PRODUCT * 4;
 const _: () = assert!(EXPANDED >= 2 * expanded_bytes(Q_CHUNK) && EXPANDED >= 2 * F_CHUNK * PANEL * 4);
 const _: () = assert!(PRODUCT >= SPAN * PANEL * DIRECT_ROWS);
 
+/// Bytes of the planes of a quantized row of `k` columns at one level, whole tiles of four rows or more.
+const fn row_bytes(k: usize) -> usize {
+    (k * 19).div_ceil(8)
+}
+
 /// Scratch bytes that [`linear`] needs: what the rows' formulas say.
 pub fn scratch_bytes(m: usize, k: usize, threads: usize, bits: i64) -> usize {
     let levels = bits as usize / 8;
-    let planes = levels * (threads * k * 8 + (m + 8) * k * 2);
+    let planes = levels * (threads * 4 + m + 8) * row_bytes(k);
     threads * THREAD_SCRATCH + if levels > 0 { planes } else { m * k * 4 } + 256
 }
 
@@ -307,7 +314,7 @@ impl Step<'_> {
         match (block_index(dtype), float_index(dtype)) {
             (Some(b), _) if self.quantized => Loops::Block(&self.ops.blocks[b]),
             (Some(b), _) => Loops::Float(&self.ops.floats[b]),
-            (_, f) => Loops::Float(&self.ops.floats[8 + f.unwrap_or(0)]),
+            (_, f) => Loops::Float(&self.ops.floats[FORMATS + f.unwrap_or(0)]),
         }
     }
 
@@ -330,14 +337,15 @@ unsafe fn run(ops: &'static Ops, args: &Args) {
     // Few rows are quantized by every thread for itself, which costs less than waiting for another.
     let mut planes = args.scratch.wrapping_add(team.threads * THREAD_SCRATCH);
     if m <= DIRECT_ROWS && bits > 0 {
-        planes = planes.wrapping_add(team.thread * k * 8 * levels);
+        planes = planes.wrapping_add(team.thread * 4 * row_bytes(k) * levels);
     }
     let tile = match m {
         1 | 2 => m,
         3 | 4 => 4,
         _ => ops.tile_rows,
     };
-    let q = Quantized { rows: m, k, tile, planes: [false; CORRECTIONS.len()], levels, base: planes };
+    let none = [false; CORRECTIONS.len()];
+    let q = Quantized { rows: m, k, tile, planes: none, halves: false, levels, base: planes };
     let mut step = Step {
         ops,
         args,
@@ -360,10 +368,12 @@ unsafe fn run(ops: &'static Ops, args: &Args) {
 unsafe fn prepare(s: &mut Step) {
     let x = &s.args.operands[0];
     for w in &s.args.operands[1..1 + s.args.params[2].int() as usize] {
-        let fix = block_index(w.dtype).map_or(0, |b| correction(&layout(b), s.ops.bias));
+        let Some(l) = block_index(w.dtype).map(layout) else { continue };
+        let fix = correction(&l, s.ops.bias);
         if fix != 0 {
             s.q.planes[plane(fix)] = true;
         }
+        s.q.halves |= l.has_min() && l.group() == 16;
     }
     let rows = Rows::of(x);
     let from = float_index(x.dtype).unwrap_or(0);

@@ -48,6 +48,22 @@ fn narrow(lo: float32x4_t, hi: float32x4_t) -> uint16x8_t {
     v
 }
 
+/// Sixteen bytes as floats.
+#[inline(always)]
+fn floats(v: uint8x16_t) -> [float32x4_t; 4] {
+    // SAFETY: NEON is part of every aarch64 target.
+    unsafe {
+        let (a, b) = (vmovl_u8(vget_low_u8(v)), vmovl_high_u8(v));
+        let quarter = |v: uint16x4_t| vcvtq_f32_u32(vmovl_u16(v));
+        [
+            quarter(vget_low_u16(a)),
+            quarter(vget_high_u16(a)),
+            quarter(vget_low_u16(b)),
+            quarter(vget_high_u16(b)),
+        ]
+    }
+}
+
 /// `f` of each of four registers.
 #[inline(always)]
 fn each<T>(f: impl Fn(usize) -> T) -> [T; 4] {
@@ -164,17 +180,12 @@ impl Simd for Neon {
     #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> Self::F {
         // SAFETY: the caller's.
-        unsafe {
-            let v = vld1q_u8(p);
-            let (a, b) = (vmovl_u8(vget_low_u8(v)), vmovl_high_u8(v));
-            let quarter = |v: uint16x4_t| vcvtq_f32_u32(vmovl_u16(v));
-            [
-                quarter(vget_low_u16(a)),
-                quarter(vget_high_u16(a)),
-                quarter(vget_low_u16(b)),
-                quarter(vget_high_u16(b)),
-            ]
-        }
+        floats(unsafe { vld1q_u8(p) })
+    }
+    #[inline(always)]
+    unsafe fn load_u4(p: *const u8, shift: u32) -> Self::F {
+        // SAFETY: the caller's.
+        floats(unsafe { vandq_u8(vshlq_u8(vld1q_u8(p), vdupq_n_s8(-(shift as i8))), vdupq_n_u8(15)) })
     }
     #[inline(always)]
     unsafe fn load_i8(p: *const i8) -> Self::F {

@@ -19,9 +19,11 @@ pub(crate) struct Quantized {
     pub tile: usize,
     /// Which planes of corrections are wanted.
     pub planes: [bool; CORRECTIONS.len()],
+    /// Whether the sums of halves of 32 are wanted.
+    pub halves: bool,
     /// Levels of 8 bits, 1 or 2.
     pub levels: usize,
-    /// Start of the planes, which take 15/8 of a byte per element of whole tiles and level.
+    /// Start of the planes, which take at most 19/8 of a byte per element of whole tiles and level.
     pub base: *mut u8,
 }
 
@@ -50,13 +52,15 @@ impl Quantized {
         let all = self.padded() * self.k;
         let d = self.base.wrapping_add(all * self.levels);
         let dsum = d.wrapping_add(all / 8);
-        let mut at = dsum.wrapping_add(all / 8);
+        let dhalf = dsum.wrapping_add(all / 8);
+        let mut at = dhalf.wrapping_add(all / 4);
         let init = CORRECTIONS.map(|(_, group)| {
             let p = at.cast::<i32>().cast_const();
             at = at.wrapping_add(all / group * self.levels * 4);
             p
         });
-        let x = XTile { levels: self.levels, q: self.base.cast(), d: d.cast(), dsum: dsum.cast(), init };
+        let (d, dsum, dhalf) = (d.cast(), dsum.cast(), dhalf.cast());
+        let x = XTile { levels: self.levels, q: self.base.cast(), d, dsum, dhalf, init };
         // SAFETY: tile `t` lies inside the planes.
         unsafe { x.advance(t * self.tile * self.k) }
     }
@@ -112,12 +116,12 @@ unsafe fn block<S: Simd>(v: [S::F; 2], levels: usize, codes: &mut [Codes; 2]) ->
 #[inline(always)]
 unsafe fn put(a: &Quantized, x: &XTile, b: usize, r: usize, d: f32, codes: &[Codes; 2]) {
     let t = a.tile;
-    let mut total = 0;
+    let mut halves = [0; 2];
     // SAFETY: the caller's.
     unsafe {
         for (level, c) in codes.iter().enumerate().take(a.levels) {
             let sum = c.sums[0] + c.sums[1];
-            total = total * RADIX + sum;
+            halves = [0, 1].map(|i| halves[i] * RADIX + c.sums[i]);
             let to = x.q.cast_mut().cast::<[i8; 4]>().add((b * a.levels + level) * 8 * t);
             for j in 0..8 {
                 let four = [c.q[4 * j], c.q[4 * j + 1], c.q[4 * j + 2], c.q[4 * j + 3]];
@@ -137,6 +141,9 @@ unsafe fn put(a: &Quantized, x: &XTile, b: usize, r: usize, d: f32, codes: &[Cod
             }
         }
         x.d.cast_mut().add(b * t + r).write(d);
-        x.dsum.cast_mut().add(b * t + r).write(d * total as f32);
+        x.dsum.cast_mut().add(b * t + r).write(d * (halves[0] + halves[1]) as f32);
+        for (i, half) in halves.into_iter().enumerate().filter(|_| a.halves) {
+            x.dhalf.cast_mut().add((2 * b + i) * t + r).write(d * half as f32);
+        }
     }
 }

@@ -58,6 +58,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn load_bf16(p: *const u16) -> Self::F;
     /// Sixteen u8.
     unsafe fn load_u8(p: *const u8) -> Self::F;
+    /// Four bits of sixteen u8, from bit `shift` (0 or 4) on.
+    unsafe fn load_u4(p: *const u8, shift: u32) -> Self::F;
     /// Sixteen i8.
     unsafe fn load_i8(p: *const i8) -> Self::F;
     /// Sixteen f32 out.
@@ -190,6 +192,12 @@ impl Simd for Portable {
         // SAFETY: the caller's.
         let v = unsafe { p.cast::<[u8; 16]>().read_unaligned() };
         lanes(|i| f32::from(v[i]))
+    }
+    #[inline(always)]
+    unsafe fn load_u4(p: *const u8, shift: u32) -> [f32; 16] {
+        // SAFETY: the caller's.
+        let v = unsafe { p.cast::<[u8; 16]>().read_unaligned() };
+        lanes(|i| f32::from(v[i] >> shift & 15))
     }
     #[inline(always)]
     unsafe fn load_i8(p: *const i8) -> [f32; 16] {

@@ -9,6 +9,9 @@ use super::tile::{self, Direct, DirectF, Expand, TileF, TileQ};
 use crate::isa::Isa;
 use crate::pack::BLOCK_FORMATS;
 
+/// Number of block formats.
+pub(super) const FORMATS: usize = BLOCK_FORMATS.len();
+
 /// Inner loops of one block format with quantized activations.
 pub(crate) struct BlockOps {
     /// Straight from the packed panel, tiles of 1, 2 and 4 rows.
@@ -32,9 +35,9 @@ pub(crate) struct Ops {
     /// Rows of the tiles of quantized activations that `BlockOps::tile` takes.
     pub tile_rows: usize,
     /// By position in [`BLOCK_FORMATS`].
-    pub blocks: [BlockOps; 8],
+    pub blocks: [BlockOps; FORMATS],
     /// By position in [`BLOCK_FORMATS`], then f32, f16, bf16.
-    pub floats: [FloatOps; 11],
+    pub floats: [FloatOps; FORMATS + 3],
     /// f32 panels against rows of f32.
     pub tile_f: unsafe fn(&TileF),
     /// One row of f32, f16 or bf16 quantized.
@@ -178,6 +181,8 @@ macro_rules! entries {
                     block::<5>(),
                     block::<6>(),
                     block::<7>(),
+                    block::<8>(),
+                    block::<9>(),
                 ],
                 floats: [
                     float_block::<0>(),
@@ -188,6 +193,8 @@ macro_rules! entries {
                     float_block::<5>(),
                     float_block::<6>(),
                     float_block::<7>(),
+                    float_block::<8>(),
+                    float_block::<9>(),
                     float::<F32>(),
                     float::<F16>(),
                     float::<BF16>(),

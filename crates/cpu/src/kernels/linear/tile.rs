@@ -2,7 +2,8 @@
 //!
 //! One formula serves every path, so results are equal bit by bit whatever the instruction set, the number of rows and
 //! the tile. With activations quantized in blocks of 32 (scale `d`, integers `q`), for each group of a weight row:
-//! `acc = fma(scale · d, Σ (code − offset)·q, acc)`, the sum an exact integer rounded to f32 once, then for each 32 with a minimum `acc = fma(min, d · Σ q, acc)`.
+//! `acc = fma(scale · d, Σ (code − offset)·q, acc)`, the sum an exact integer rounded to f32 once, then for each 32 (or group of 16) with a
+//! minimum `acc = fma(min, d · Σ q, acc)`.
 //! With f32 activations, for each k ascending: `acc = fma(w, x, acc)`, `w` the exact dequantized value.
 
 use super::simd::Simd;
@@ -22,7 +23,7 @@ pub(super) const fn correction(l: &Layout, bias: i32) -> i32 {
 }
 
 /// The planes of corrections, one for each (correction, group) that occurs.
-pub(super) const CORRECTIONS: [(i32, usize); 4] = [(8, 32), (16, 32), (128, 32), (32, 16)];
+pub(super) const CORRECTIONS: [(i32, usize); 5] = [(8, 32), (16, 32), (128, 32), (32, 16), (4, 16)];
 
 /// The plane of a correction.
 pub(super) const fn plane(correction: i32) -> usize {
@@ -30,7 +31,8 @@ pub(super) const fn plane(correction: i32) -> usize {
         8 => 0,
         16 => 1,
         128 => 2,
-        _ => 3,
+        32 => 3,
+        _ => 4,
     }
 }
 
@@ -48,6 +50,8 @@ pub(crate) struct XTile {
     pub d: *const f32,
     /// Scale times sum of the integers, `[k / 32][T]`.
     pub dsum: *const f32,
+    /// The same for each half of 32, `[k / 16][T]`.
+    pub dhalf: *const f32,
     /// −correction · sum of a level, `[k / group][levels][T]`, for each plane.
     pub init: [*const i32; CORRECTIONS.len()],
 }
@@ -67,6 +71,7 @@ impl XTile {
                 q: self.q.add(elements * self.levels),
                 d: self.d.add(elements / 32),
                 dsum: self.dsum.add(elements / 32),
+                dhalf: self.dhalf.add(elements / 16),
                 init,
             }
         }
@@ -174,6 +179,14 @@ pub(super) unsafe fn code<S: Simd, const D: usize>(p: *const u8, j: usize) -> S:
         if l.bits == 8 {
             return S::signed(S::load(p.add(j * 64)));
         }
+        if l.bits < 4 {
+            let low = S::shr(S::load(p.add(j / 4 * 64)), 2 * (j as u32 % 4), 3);
+            if l.bits == 2 {
+                return low;
+            }
+            let (h, j) = (S::load(p.add(128)), j as u32);
+            return S::or(low, if j < 2 { S::shl(h, 2 - j, 4) } else { S::shr(h, j - 2, 4) });
+        }
         let v = S::load(p.add(j % 4 * 64));
         let low = if j < 4 { S::and(v, 15) } else { S::shr(v, 4, 15) };
         match l.bits {
@@ -208,7 +221,7 @@ pub(super) unsafe fn codes<S: Simd, const D: usize>(p: *const u8) -> [S::B; 8] {
     }
 }
 
-/// Scale of group `g` of a block, and the minimum of its 32 columns where there is one. `p` is the block's scales.
+/// Scale of group `g` of a block, and its minimum (or that of its 32 columns) where there is one. `p` is the block's scales.
 #[inline(always)]
 pub(super) unsafe fn scales<S: Simd, const D: usize>(p: *const u8, g: usize) -> (S::F, S::F) {
     // SAFETY: the caller's: the scales of a whole block at `p`.
@@ -223,6 +236,10 @@ pub(super) unsafe fn scales<S: Simd, const D: usize>(p: *const u8, g: usize) -> 
                 (scale, S::neg_mul(m, S::load_u8(p.add(192 + g * 16))))
             }
             Scales::SuperSigned => (S::mul(d, S::load_i8(p.add(32 + g * 16).cast())), d),
+            Scales::SuperPairs => {
+                let (m, pair) = (S::load_f16(p.add(32).cast()), p.add(64 + g * 16));
+                (S::mul(d, S::load_u4(pair, 0)), S::neg_mul(m, S::load_u4(pair, 4)))
+            }
         }
     }
 }
@@ -278,9 +295,12 @@ pub(super) unsafe fn direct<S: Simd, const D: usize, const R: usize>(a: &Direct)
                         }
                         let d = S::splat(*x.d.add(at * R + r));
                         *acc = S::fma(S::mul(scale, d), S::to_f(S::add_i(even, odd)), *acc);
+                        if l.has_min() && sub > 1 {
+                            *acc = S::fma(m, S::splat(*x.dhalf.add((at * sub + g) * R + r)), *acc);
+                        }
                     }
                 }
-                if l.has_min() {
+                if l.has_min() && sub == 1 {
                     for (r, acc) in acc.iter_mut().enumerate() {
                         *acc = S::fma(min, S::splat(*x.dsum.add(at * R + r)), *acc);
                     }
@@ -303,11 +323,10 @@ const fn expanded(l: &Layout, count: usize) -> (usize, usize) {
 
 /// Bytes of the largest expanded panel of `count` columns.
 pub(super) const fn expanded_bytes(count: usize) -> usize {
-    count * 16 + count / 16 * 64 + count / 32 * 64
+    count * 16 + 2 * (count / 16 * 64)
 }
 
-/// Brings columns of a panel into code bytes `[k / 4][16][4]`, then scales `[k / group][16]` and minimums `[k / 32][16]`
-/// as f32.
+/// Brings columns of a panel into code bytes `[k / 4][16][4]`, then scales and minimums `[k / group][16]` as f32.
 #[inline(always)]
 pub(super) unsafe fn expand<S: Simd, const D: usize>(a: &Expand) {
     let l = const { layout(D) };
@@ -330,7 +349,7 @@ pub(super) unsafe fn expand<S: Simd, const D: usize>(a: &Expand) {
                     let (scale, min) = scales::<S, D>(s.add(block * l.scale_bytes()), b * sub + g);
                     S::store_f32(a.to.add(scales_at + (at * sub + g) * 64).cast(), scale);
                     if l.has_min() {
-                        S::store_f32(a.to.add(mins_at + at * 64).cast(), min);
+                        S::store_f32(a.to.add(mins_at + (at * sub + g) * 64).cast(), min);
                     }
                 }
             }
@@ -414,20 +433,22 @@ unsafe fn tile_panels<S: Simd, const D: usize, const R: usize, const P: usize, c
                     if fix != 0 {
                         x.init[plane(fix)] = x.init[plane(fix)].add(R * L);
                     }
-                }
-                if l.has_min() {
-                    for p in 0..P {
-                        let min = S::load_f32(m.byte_add(p * a.stride));
-                        for (r, acc) in acc.iter_mut().enumerate() {
-                            acc[p] = S::fma(min, S::splat(*x.dsum.add(r)), acc[p]);
+                    if l.has_min() {
+                        let sums = if sub > 1 { x.dhalf.add(g * R) } else { x.dsum };
+                        for p in 0..P {
+                            let min = S::load_f32(m.byte_add(p * a.stride));
+                            for (r, acc) in acc.iter_mut().enumerate() {
+                                acc[p] = S::fma(min, S::splat(*sums.add(r)), acc[p]);
+                            }
                         }
+                        m = m.add(16);
                     }
-                    m = m.add(16);
                 }
                 w = w.add(512);
                 x.q = x.q.add(32 * R * L);
                 x.d = x.d.add(R);
                 x.dsum = x.dsum.add(R);
+                x.dhalf = x.dhalf.add(2 * R);
             }
             for (r, acc) in acc.iter().enumerate() {
                 for (p, acc) in acc.iter().enumerate() {
