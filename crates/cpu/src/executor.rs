@@ -319,6 +319,16 @@ impl Session {
         })
     }
 
+    /// Another session with the same fixed symbols, its states zeroed.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn fresh(&self) -> Result<Session, ExecError> {
+        let names = self.exe.tables.symbols.iter().map(|(s, ..)| s.name());
+        let fixed: Vec<(&str, i64)> = names.zip(&self.fixed).filter_map(|(n, f)| Some((n, (*f)?))).collect();
+        Session::new(&self.exe, &fixed)
+    }
+
     /// The loaded model that this session uses.
     pub fn executable(&self) -> &Arc<Executable> {
         &self.exe
@@ -368,6 +378,17 @@ impl Session {
         let n = self.exe.tables.outputs[slot].bytes as usize;
         let bytes = self.values.get(n).map_or(0, |v| (*v).max(0) as usize);
         &self.outputs[slot].bytes()[..bytes]
+    }
+
+    /// Extents of state `slot`, outermost first.
+    ///
+    /// # Errors
+    /// An extent that overflows.
+    pub fn state_dims(&self, slot: usize) -> Result<Vec<usize>, ExecError> {
+        let symbols = &self.exe.tables.symbols;
+        let fixed = |n: &frit_ir::Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| self.fixed[i]);
+        let dims = self.exe.schedule.states[slot].ty.shape.iter();
+        dims.map(|d| Ok(d.eval(&fixed)?.max(0) as usize)).collect()
     }
 
     /// The bytes of state `slot`.

@@ -1,6 +1,7 @@
 //! One level below models: compiling a graph of your own and running it by name.
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
 use std::sync::{Arc, OnceLock};
 
 use frit_compile::Report;
@@ -8,9 +9,11 @@ use frit_cpu::executor::{Executable, Session as CpuSession, WeightData};
 use frit_cpu::isa::Isa;
 use frit_cpu::pool::Pool;
 use frit_ir::schedule::Port;
-use frit_ir::{DType, Dim, Graph, Tensor, Type};
+use frit_ir::{DType, Dim, Graph, Registry, Tensor, Type};
 
 use crate::error::{Error, Result};
+use crate::fnv::Fnv;
+use crate::snapshot::{self, Part, Snapshot, Taker};
 use crate::view::TensorView;
 
 pub use frit_compile::{Activations, Precision};
@@ -27,6 +30,9 @@ pub struct CompileOptions {
     pub precision: Precision,
     /// Leave the graph as it is written: no fusion. For comparison; slower.
     pub unfused: bool,
+    /// The ops that the graph may use; `None`: the built-in ones ([`graph::registry`](crate::graph::registry)). An op of your own needs an
+    /// expansion into built-in ops.
+    pub registry: Option<Registry>,
 }
 
 impl CompileOptions {
@@ -51,6 +57,12 @@ impl CompileOptions {
     /// Without fusion.
     pub fn unfused(mut self, yes: bool) -> Self {
         self.unfused = yes;
+        self
+    }
+
+    /// With these ops.
+    pub fn registry(mut self, r: Registry) -> Self {
+        self.registry = Some(r);
         self
     }
 }
@@ -132,10 +144,33 @@ pub fn compile(graph: &Graph, weights: Weights, options: &CompileOptions) -> Res
     o.fuse = !options.unfused;
     o.activations = options.activations;
     o.precision = options.precision.clone();
-    let compiled = frit_compile::compile(graph, &frit_ops::registry(), &target, &o)?;
+    let registry = options.registry.clone().unwrap_or_else(frit_ops::registry);
+    let compiled = frit_compile::compile(graph, &registry, &target, &o)?;
+    let identity = identity(graph, &weights);
     let mut get = |name: &str| weights.map.get(name).map(|w| w.data.clone());
     let exe = Executable::load(compiled.schedule, &mut get, pool, Isa::detect())?;
-    Ok(Compiled { inner: Arc::new(Inner { exe, report: compiled.report }) })
+    Ok(Compiled { inner: Arc::new(Inner { exe, report: compiled.report, identity }) })
+}
+
+/// A number that differs between models whose states mean different things: the hash of the graph, the ranges of its symbols
+/// aside, and of a few bytes of each weight.
+fn identity(graph: &Graph, weights: &Weights) -> u64 {
+    /// Bytes of a weight at its beginning, middle and end.
+    const SAMPLE: usize = 64;
+    let mut hash = Fnv::new();
+    let text = frit_ir::text::print(graph);
+    let lines = text.lines().filter(|l| !l.starts_with("symbol ") && !l.starts_with("bound "));
+    lines.for_each(|l| hash.add(l.as_bytes()));
+    let mut names: Vec<&String> = weights.map.keys().collect();
+    names.sort();
+    for name in names {
+        let bytes: &[u8] = (*weights.map[name].data).as_ref();
+        let last = bytes.len().saturating_sub(SAMPLE);
+        for at in [0, last / 2, last] {
+            hash.add(&bytes[at..bytes.len().min(at + SAMPLE)]);
+        }
+    }
+    hash.value()
 }
 
 fn check_weights(graph: &Graph, weights: &Weights) -> Result<()> {
@@ -167,6 +202,7 @@ fn check_weights(graph: &Graph, weights: &Weights) -> Result<()> {
 struct Inner {
     exe: Arc<Executable>,
     report: Report,
+    identity: u64,
 }
 
 /// A compiled graph with its weights: cheap to clone, shared between threads.
@@ -189,7 +225,7 @@ impl Compiled {
     /// # Errors
     /// A symbol that is unknown or out of range; no memory.
     pub fn session_with(&self, fixed: &[(&str, i64)]) -> Result<Session> {
-        Ok(Session { inner: CpuSession::new(&self.inner.exe, fixed)? })
+        Ok(Session { inner: CpuSession::new(&self.inner.exe, fixed)?, identity: self.inner.identity })
     }
 
     /// The schedule, its placement and its memory plan as data.
@@ -212,6 +248,17 @@ impl Compiled {
         frit_ir::text::print_schedule(self.schedule(), &self.target())
     }
 
+    /// Bytes of weights that this copy holds for itself (packed or aligned), and bytes that it shares with a mapped file or with
+    /// the tensors it was given. Sessions add nothing to either.
+    pub fn weight_bytes(&self) -> (usize, usize) {
+        self.inner.exe.weight_bytes()
+    }
+
+    /// What tells its states from those of other models.
+    pub(crate) fn identity(&self) -> u64 {
+        self.inner.identity
+    }
+
     /// The executable beneath.
     pub(crate) fn executable(&self) -> &Arc<Executable> {
         &self.inner.exe
@@ -221,6 +268,7 @@ impl Compiled {
 /// One user of a [`Compiled`] graph.
 pub struct Session {
     inner: CpuSession,
+    identity: u64,
 }
 
 impl Session {
@@ -253,6 +301,79 @@ impl Session {
         }
         self.inner.run()?;
         Ok(Outputs { session: &self.inner })
+    }
+
+    /// A copy of every state of the graph.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let copy = |(slot, p): (usize, Part)| {
+            let mut bytes = snapshot::buffer(&p)?;
+            bytes.copy_from_slice(self.inner.state(slot));
+            Ok((p, bytes))
+        };
+        let states = self.parts()?.into_iter().enumerate().map(copy).collect::<Result<_>>()?;
+        Ok(Snapshot { identity: self.identity, tokens: None, kept: Vec::new(), states })
+    }
+
+    /// Goes on from a snapshot that any session of the same graph and weights made.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for another graph's, [`Error::WrongTask`] for a generator's, [`Error::Shape`] when other symbols were fixed;
+    /// nothing is changed then.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
+        snapshot.check(&self.taker())?;
+        self.take(snapshot);
+        Ok(())
+    }
+
+    /// Another session with a copy of every state.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn fork(&self) -> Result<Session> {
+        let mut inner = self.inner.fresh()?;
+        for slot in 0..inner.executable().schedule().states.len() {
+            inner.state_mut(slot).copy_from_slice(self.inner.state(slot));
+        }
+        Ok(Session { inner, identity: self.identity })
+    }
+
+    /// Writes every state, to be read by [`Session::load`] of the same graph and weights.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::OutOfMemory`].
+    pub fn save(&self, writer: impl Write) -> Result<()> {
+        self.snapshot()?.write(writer)
+    }
+
+    /// Goes on from states that [`Session::save`] wrote. It reads in small pieces: wrap a file in a `BufReader`.
+    ///
+    /// # Errors
+    /// As [`Session::restore`]; [`Error::Format`] for bytes that are no saved state, cut short or changed, [`Error::Unsupported`] for
+    /// another version of the format, [`Error::Io`]. Nothing is changed then.
+    pub fn load(&mut self, reader: impl Read) -> Result<()> {
+        let snapshot = Snapshot::read(reader, &self.taker())?;
+        self.take(&snapshot);
+        Ok(())
+    }
+
+    fn parts(&self) -> Result<Vec<Part>> {
+        let states = self.inner.executable().schedule().states.iter().enumerate();
+        let part = |(i, p): (usize, &Port)| Ok(Part { dtype: p.ty.dtype, dims: self.inner.state_dims(i)? });
+        states.map(part).collect()
+    }
+
+    fn taker(&self) -> Taker<'_> {
+        Taker { identity: self.identity, limits: None, rings: 0, parts: Box::new(|_| self.parts()) }
+    }
+
+    /// Takes over a snapshot that was checked.
+    fn take(&mut self, s: &Snapshot) {
+        for (slot, (_, bytes)) in s.states.iter().enumerate() {
+            self.inner.state_mut(slot).copy_from_slice(bytes);
+        }
     }
 
     /// Sets the symbol `name`, for graphs whose inputs do not determine it.

@@ -1,5 +1,7 @@
 //! A language model's session: tokens in at positions, logits out. It keeps its scratch, so that a step allocates nothing.
 
+use std::iter::repeat_n;
+use std::ops::Range;
 use std::sync::Arc;
 
 use frit_cpu::executor::{Executable, Session};
@@ -7,6 +9,7 @@ use frit_cpu::executor::{Executable, Session};
 use crate::error::{Error, Result};
 
 /// The inputs of a text model's graph, by their slots.
+#[derive(Clone, Copy)]
 struct Slots {
     tokens: usize,
     positions: usize,
@@ -17,19 +20,44 @@ struct Slots {
     r: usize,
 }
 
+/// What one sequence runs in a step.
+pub(crate) struct Part<'a> {
+    /// Its tokens; a sequence without any only waits.
+    pub tokens: &'a [u32],
+    /// Position of the first.
+    pub start: usize,
+    /// The tokens to give logits for, counted within this step.
+    pub logits: Range<usize>,
+}
+
+impl Part<'_> {
+    /// A sequence that waits.
+    pub const IDLE: Part<'static> = Part { tokens: &[], start: 0, logits: 0..0 };
+}
+
 /// See the module's page.
 pub(crate) struct Decoder {
     session: Session,
     slots: Slots,
     vocabulary: usize,
+    batch: usize,
+    chunk: usize,
     ids: Vec<i32>,
     positions: Vec<i32>,
+    kv_len: Vec<i32>,
     rows: Vec<i32>,
 }
 
 impl Decoder {
-    /// A session of `context` positions, for steps of at most `chunk` tokens with at most `rows` rows of logits.
-    pub fn new(exe: &Arc<Executable>, context: usize, chunk: usize, rows: usize) -> Result<Decoder> {
+    /// A session of `batch` sequences of `context` positions each, for steps of at most `chunk` tokens with at most `rows` rows of
+    /// logits.
+    pub fn new(
+        exe: &Arc<Executable>,
+        batch: usize,
+        context: usize,
+        chunk: usize,
+        rows: usize,
+    ) -> Result<Decoder> {
         let s = exe.schedule();
         let input = |name: &str| {
             let at = s.inputs.iter().position(|p| p.name == name);
@@ -47,45 +75,103 @@ impl Decoder {
             t: exe.symbol("T")?,
             r: exe.symbol("R")?,
         };
+        // A graph for one sequence at a time has no symbol for their number.
+        let mut fixed = vec![("C", context as i64)];
+        fixed.extend(exe.symbol("B").is_ok().then_some(("B", batch as i64)));
         Ok(Decoder {
-            session: Session::new(exe, &[("C", context as i64)])?,
+            session: Session::new(exe, &fixed)?,
             slots,
             vocabulary: vocabulary as usize,
-            ids: Vec::with_capacity(chunk),
-            positions: Vec::with_capacity(chunk),
-            rows: Vec::with_capacity(rows),
+            batch,
+            chunk,
+            ids: Vec::with_capacity(chunk.max(batch)),
+            positions: Vec::with_capacity(chunk.max(batch)),
+            kv_len: Vec::with_capacity(batch),
+            rows: Vec::with_capacity(rows.max(batch)),
         })
     }
 
-    /// Runs `tokens` at positions `start`, `start + 1`, … and gives the logits of the tokens numbered `rows` (within this
-    /// step), one row of the vocabulary's size each.
-    pub fn step(&mut self, tokens: &[u32], start: usize, rows: std::ops::Range<usize>) -> Result<&[f32]> {
-        if let Some(bad) = tokens.iter().find(|t| **t as usize >= self.vocabulary) {
-            let n = self.vocabulary;
-            return Err(Error::value(format!("token {bad} is outside the vocabulary of {n} tokens")));
+    /// Another one with its state zeroed.
+    pub fn fresh(&self) -> Result<Decoder> {
+        Ok(Decoder {
+            session: self.session.fresh()?,
+            ids: Vec::with_capacity(self.ids.capacity()),
+            positions: Vec::with_capacity(self.positions.capacity()),
+            kv_len: Vec::with_capacity(self.kv_len.capacity()),
+            rows: Vec::with_capacity(self.rows.capacity()),
+            ..*self
+        })
+    }
+
+    /// Runs `tokens` of the only sequence at positions `start`, `start + 1`, … and gives the logits of the tokens numbered `rows`
+    /// (within this step), one row of the vocabulary's size each.
+    pub fn step(&mut self, tokens: &[u32], start: usize, rows: Range<usize>) -> Result<&[f32]> {
+        self.step_all(&[Part { tokens, start, logits: rows }])
+    }
+
+    /// Runs a part of every sequence and gives the logits asked for, in the order of the parts.
+    ///
+    /// Shorter parts are padded on the left: position −1 is not written, and what the padding computes is not read.
+    pub fn step_all(&mut self, parts: &[Part<'_>]) -> Result<&[f32]> {
+        let vocabulary = self.vocabulary;
+        if let Some(bad) = parts.iter().flat_map(|p| p.tokens).find(|t| **t as usize >= vocabulary) {
+            return Err(Error::value(format!(
+                "token {bad} is outside the vocabulary of {vocabulary} tokens"
+            )));
         }
+        let t = parts.iter().map(|p| p.tokens.len()).max().unwrap_or(0);
         self.ids.clear();
-        self.ids.extend(tokens.iter().map(|t| *t as i32));
         self.positions.clear();
-        self.positions.extend((start..start + tokens.len()).map(|p| p as i32));
+        self.kv_len.clear();
         self.rows.clear();
-        self.rows.extend(rows.map(|r| r as i32));
-        let kv_len = [(start + tokens.len()) as i32];
+        for (b, p) in parts.iter().enumerate() {
+            let (n, pad) = (p.tokens.len(), t - p.tokens.len());
+            self.ids.extend(repeat_n(0, pad).chain(p.tokens.iter().map(|t| *t as i32)));
+            self.positions.extend(repeat_n(-1, pad).chain((p.start..p.start + n).map(|p| p as i32)));
+            self.kv_len.push(if n == 0 { 0 } else { (p.start + n) as i32 });
+            self.rows.extend(p.logits.clone().map(|i| (b * t + pad + i) as i32));
+        }
+        let asked = self.rows.len();
+        if asked == 0 {
+            // The graph gives at least one row.
+            self.rows.push(0);
+        }
         let s = &mut self.session;
-        s.set_size(self.slots.t, tokens.len() as i64)?;
+        s.set_size(self.slots.t, t as i64)?;
         s.set_size(self.slots.r, self.rows.len() as i64)?;
         s.set_input(self.slots.tokens, bytemuck::cast_slice(&self.ids))?;
         s.set_input(self.slots.positions, bytemuck::cast_slice(&self.positions))?;
-        s.set_input(self.slots.kv_len, bytemuck::cast_slice(&kv_len))?;
+        s.set_input(self.slots.kv_len, bytemuck::cast_slice(&self.kv_len))?;
         s.set_input(self.slots.rows, bytemuck::cast_slice(&self.rows))?;
         s.run()?;
-        let bytes = s.output(self.slots.logits);
-        bytemuck::try_cast_slice(bytes).map_err(|e| Error::value(format!("logits: {e}")))
+        let logits: &[f32] = bytemuck::try_cast_slice(s.output(self.slots.logits))
+            .map_err(|e| Error::value(format!("logits: {e}")))?;
+        Ok(&logits[..asked * vocabulary])
     }
 
     /// Size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
+    }
+
+    /// Sequences.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Tokens of each sequence that one step takes, if all have as many.
+    pub fn chunk(&self) -> usize {
+        (self.chunk / self.batch).max(1)
+    }
+
+    /// The session beneath.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The session beneath, to write its states.
+    pub fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
     }
 
     /// Bytes of (arena, KV cache, inputs and outputs).

@@ -1,7 +1,10 @@
 //! The one error of the public API: its variants say what a caller can do about it.
 
 use std::error::Error as StdError;
+use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
+
+use frit_formats::error::FormatError;
 
 type Source = Box<dyn StdError + Send + Sync>;
 
@@ -10,7 +13,7 @@ type Source = Box<dyn StdError + Send + Sync>;
 #[non_exhaustive]
 pub enum Error {
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{}", OneLine(&format!("{}: {source}", path.display())))]
     Io {
         /// The file.
         path: PathBuf,
@@ -18,7 +21,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file or its content is malformed.
-    #[error("{message}")]
+    #[error("{}", OneLine(message))]
     Format {
         /// What is wrong, and where.
         message: String,
@@ -26,25 +29,25 @@ pub enum Error {
         source: Option<Source>,
     },
     /// The model, op or option is sound but not supported.
-    #[error("{message}")]
+    #[error("{}", OneLine(message))]
     Unsupported {
         /// What is not supported, and what is.
         message: String,
     },
     /// Extents that do not fit.
-    #[error("{message}")]
+    #[error("{}", OneLine(message))]
     Shape {
         /// Which, and what would fit.
         message: String,
     },
     /// A name that does not exist, is missing or is used twice.
-    #[error("{message}")]
+    #[error("{}", OneLine(message))]
     Name {
         /// Which, and what there is.
         message: String,
     },
     /// A value that is not allowed.
-    #[error("{message}")]
+    #[error("{}", OneLine(message))]
     Value {
         /// Which, and what is allowed.
         message: String,
@@ -73,13 +76,13 @@ pub enum Error {
         max: usize,
     },
     /// The model cannot do what was asked (e.g. generate text from an encoder, or from one without a tokenizer).
-    #[error("{message}")]
+    #[error("{}", OneLine(message))]
     WrongTask {
         /// What it can do.
         message: String,
     },
     /// The device failed.
-    #[error("{message}")]
+    #[error("{}", OneLine(message))]
     Device {
         /// What failed, and where.
         message: String,
@@ -87,10 +90,12 @@ pub enum Error {
         source: Option<Source>,
     },
     /// There is not enough memory.
-    #[error("{message}")]
+    #[error("{}", OneLine(message))]
     OutOfMemory {
         /// For what, and how much.
         message: String,
+        /// The system's reason, where it gave one.
+        source: Option<Source>,
     },
     /// The work was cancelled through its [`Cancel`](crate::Cancel) handle.
     #[error("cancelled")]
@@ -117,8 +122,81 @@ impl Error {
         Error::Shape { message: message.into() }
     }
 
-    pub(crate) fn format(source: impl StdError + Send + Sync + 'static) -> Error {
-        Error::Format { message: source.to_string(), source: source.source().map(|s| s.to_string().into()) }
+    /// As `?` would, where a closure is wanted.
+    pub(crate) fn format(e: impl Into<Error>) -> Error {
+        e.into()
+    }
+
+    /// The same with `place` before its message, where it has one.
+    pub(crate) fn within(mut self, place: &str) -> Error {
+        match &mut self {
+            Error::Format { message, .. }
+            | Error::Unsupported { message }
+            | Error::Shape { message }
+            | Error::Name { message }
+            | Error::Value { message }
+            | Error::WrongTask { message }
+            | Error::Device { message, .. }
+            | Error::OutOfMemory { message, .. } => *message = format!("{place}: {message}"),
+            Error::Io { .. } | Error::ContextFull { .. } | Error::TextTooLong { .. } | Error::Cancelled => {}
+        }
+        self
+    }
+}
+
+/// A message on one line, whatever names from files it quotes.
+struct OneLine<'a>(&'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c.is_control() {
+                true => write!(f, "{}", c.escape_default())?,
+                false => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The cause of an error whose own text stands in a message already.
+#[derive(Debug)]
+struct Cause(Source);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.source() {
+            Some(s) => write!(f, "{s}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Cause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()?.source()
+    }
+}
+
+/// What is beneath `e`, if anything.
+fn causes(e: impl StdError + Send + Sync + 'static) -> Option<Source> {
+    e.source().is_some().then(|| Source::from(Cause(Box::new(e))))
+}
+
+impl From<FormatError> for Error {
+    fn from(e: FormatError) -> Error {
+        match e {
+            FormatError::Io { file, source } => Error::Io { path: file.into(), source },
+            FormatError::Unsupported { .. } => Error::Unsupported { message: e.to_string() },
+            e => Error::Format { message: e.to_string(), source: causes(e) },
+        }
+    }
+}
+
+#[cfg(feature = "text")]
+impl From<frit_formats::tokenizer::TextError> for Error {
+    fn from(e: frit_formats::tokenizer::TextError) -> Error {
+        Error::value(e.to_string())
     }
 }
 
@@ -160,8 +238,8 @@ impl From<frit_cpu::error::ExecError> for Error {
                 Error::Shape { message }
             }
             E::Fixed { .. } | E::DType { .. } | E::Dim(_) => Error::Value { message },
-            E::OutOfMemory { .. } => Error::OutOfMemory { message },
-            other => Error::Device { message, source: Some(Box::new(other)) },
+            E::OutOfMemory { .. } => Error::OutOfMemory { message, source: causes(e) },
+            other => Error::Device { message, source: causes(other) },
         }
     }
 }
@@ -173,7 +251,7 @@ impl From<frit_models::ModelError> for Error {
         match e {
             M::UnknownArch { .. } | M::Unsupported { .. } => Error::Unsupported { message },
             M::Option { .. } => Error::Value { message },
-            other => Error::Format { message, source: other.source().map(|s| s.to_string().into()) },
+            other => Error::Format { message, source: causes(other) },
         }
     }
 }
@@ -182,7 +260,7 @@ impl From<frit_cpu::pool::PoolError> for Error {
     fn from(e: frit_cpu::pool::PoolError) -> Error {
         match e {
             frit_cpu::pool::PoolError::Threads(_) => Error::Value { message: e.to_string() },
-            other => Error::Device { message: other.to_string(), source: Some(Box::new(other)) },
+            other => Error::Device { message: other.to_string(), source: causes(other) },
         }
     }
 }

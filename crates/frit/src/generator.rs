@@ -2,9 +2,13 @@
 
 use frit_models::generate::{self, GenerateError, Generation};
 
+use std::io::{Read, Write};
+
+use crate::cache::Cache;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::snapshot::{Snapshot, Taker};
 #[cfg(feature = "text")]
 use frit_formats::tokenizer::{EncodeOptions, TokenStream};
 
@@ -85,24 +89,22 @@ pub struct Generator {
     model: Model,
     options: Options,
     decoder: Decoder,
+    cache: Cache,
     context: usize,
-    used: usize,
+    /// The tokens that stand at positions 0, 1, …
+    tokens: Vec<u32>,
     cancel: Cancel,
 }
 
 impl Generator {
     pub(crate) fn new(model: &Model, options: Options) -> Result<Generator> {
         let limits = model.limits();
-        let context = options.context.unwrap_or(limits.context);
-        if context == 0 || context > limits.context {
-            let most = limits.context;
-            return Err(Error::value(format!(
-                "`context` is {context}; this model was loaded for 1 to {most} positions"
-            )));
-        }
-        options.sampling.check().map_err(|e| Error::value(e.to_string()))?;
-        let decoder = Decoder::new(model.compiled().executable(), context, limits.chunk, limits.rows)?;
-        Ok(Generator { model: model.clone(), options, decoder, context, used: 0, cancel: Cancel::new() })
+        let context = context_of(model, &options)?;
+        let exe = model.compiled().executable();
+        let decoder = Decoder::new(exe, 1, context, limits.chunk, limits.rows)?;
+        let cache = Cache::of(model.graph(), decoder.session())?;
+        let (model, tokens, cancel) = (model.clone(), Vec::with_capacity(context), Cancel::new());
+        Ok(Generator { model, options, decoder, cache, context, tokens, cancel })
     }
 
     /// A handle that stops the current and the next reply within one step, from any thread, until it is reset by
@@ -119,12 +121,17 @@ impl Generator {
 
     /// Positions in use.
     pub fn len(&self) -> usize {
-        self.used
+        self.tokens.len()
     }
 
     /// Whether no position is in use.
     pub fn is_empty(&self) -> bool {
-        self.used == 0
+        self.tokens.is_empty()
+    }
+
+    /// The tokens that the context holds, one for each position in use.
+    pub fn history(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// Positions there are.
@@ -134,7 +141,105 @@ impl Generator {
 
     /// Forgets everything: the next reply starts at position 0.
     pub fn clear(&mut self) {
-        self.used = 0;
+        // Nothing before position 0 is ever needed.
+        let _ = self.truncate(0);
+    }
+
+    /// Forgets all but the first `n` tokens. What was computed for those is kept.
+    ///
+    /// Layers with a sliding window keep their window and one step's tokens more, so a model with such layers can always go
+    /// back by [`LoadOptions::chunk`](crate::LoadOptions) tokens, by more while less than window + chunk tokens have been run, and to 0.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for more tokens than there are, or fewer than the sliding layers can go back to; nothing is changed then.
+    pub fn truncate(&mut self, n: usize) -> Result<()> {
+        if n > self.len() {
+            let have = self.len();
+            return Err(Error::value(format!("cannot go back to {n} tokens: there are {have}")));
+        }
+        self.cache.truncate(n)?;
+        self.tokens.truncate(n);
+        Ok(())
+    }
+
+    /// A copy of the state: the tokens and what was computed for them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot {
+            identity: self.model.compiled().identity(),
+            tokens: Some(self.tokens.clone()),
+            kept: self.cache.kept(),
+            states: self.cache.copy_out(self.decoder.session(), self.len())?,
+        })
+    }
+
+    /// Goes on from a snapshot that any generator of the same model made.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for another model's, [`Error::WrongTask`] for a session's, [`Error::ContextFull`] for more tokens than this
+    /// generator's context holds; nothing is changed then.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
+        snapshot.check(&self.taker())?;
+        self.take(snapshot)
+    }
+
+    /// Another generator with the same options and a copy of the state; it has a cancel handle of its own.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn fork(&self) -> Result<Generator> {
+        let mut decoder = self.decoder.fresh()?;
+        let copies = self.cache.copy_out(self.decoder.session(), self.len())?;
+        self.cache.copy_in(decoder.session_mut(), &copies);
+        let mut tokens = Vec::with_capacity(self.context);
+        tokens.extend_from_slice(&self.tokens);
+        Ok(Generator {
+            model: self.model.clone(),
+            options: self.options.clone(),
+            decoder,
+            cache: self.cache.clone(),
+            context: self.context,
+            tokens,
+            cancel: Cancel::new(),
+        })
+    }
+
+    /// Writes the state, to be read by [`Generator::load`] of the same model loaded with the same options.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::OutOfMemory`].
+    pub fn save(&self, writer: impl Write) -> Result<()> {
+        self.snapshot()?.write(writer)
+    }
+
+    /// Goes on from a state that [`Generator::save`] wrote. It reads in small pieces: wrap a file in a `BufReader`.
+    ///
+    /// # Errors
+    /// As [`Generator::restore`]; [`Error::Format`] for bytes that are no saved state, cut short or changed, [`Error::Unsupported`] for
+    /// another version of the format, [`Error::Io`]. Nothing is changed then.
+    pub fn load(&mut self, reader: impl Read) -> Result<()> {
+        let snapshot = Snapshot::read(reader, &self.taker())?;
+        self.take(&snapshot)
+    }
+
+    fn taker(&self) -> Taker<'_> {
+        Taker {
+            identity: self.model.compiled().identity(),
+            limits: Some((self.context, self.decoder.vocabulary())),
+            rings: self.cache.kept().len(),
+            parts: Box::new(|n| self.cache.parts(self.decoder.session(), n)),
+        }
+    }
+
+    /// Takes over a snapshot that was checked.
+    fn take(&mut self, s: &Snapshot) -> Result<()> {
+        self.cache.set_kept(&s.kept, s.tokens().len())?;
+        self.cache.copy_in(self.decoder.session_mut(), &s.states);
+        self.tokens.clear();
+        self.tokens.extend_from_slice(s.tokens());
+        Ok(())
     }
 
     /// Bytes this generator holds: (arena, KV cache, inputs and outputs).
@@ -154,9 +259,7 @@ impl Generator {
     /// does not fit.
     #[cfg(feature = "text")]
     pub fn complete(&mut self, text: &str) -> Result<Reply<'_>> {
-        let tokenizer = self.model.tokenizer()?;
-        let ids = tokenizer.encode(text, EncodeOptions { add_special: true, ..EncodeOptions::default() });
-        let ids = ids.map_err(Error::format)?;
+        let ids = encode(&self.model, text)?;
         self.tokens(&ids)
     }
 
@@ -174,28 +277,20 @@ impl Generator {
     /// # Errors
     /// As [`Generator::tokens`].
     pub fn append(&mut self, tokens: &[u32]) -> Result<Reply<'_>> {
-        let limits = self.model.limits();
-        let mut o = generate::GenerateOptions::new(self.context, limits.chunk)
-            .max_tokens(self.options.max_tokens)
-            .stop(self.options.stop.clone())
-            .sampling(self.options.sampling.clone());
-        o.log_probs = self.options.log_probs;
-        if !self.options.ignore_end {
-            o.end_tokens = self.model.end_tokens().to_vec();
-        }
-        let base = self.used;
-        let generation = Generation::new(tokens, base, o, self.cancel.clone()).map_err(|e| match e {
-            generate::StartError::PromptTooLong { prompt, used, context } => {
-                Error::ContextFull { capacity: context, needed: prompt + used }
-            }
-            e => Error::value(e.to_string()),
-        })?;
+        let base = self.len();
+        let chunk = self.model.limits().chunk;
+        let generation =
+            start(&self.model, tokens, base, &self.options, (self.context, chunk), &self.cancel)?;
         let text = Text::new(&self.model);
-        if let Some(bad) = tokens.iter().find(|t| **t as usize >= self.decoder.vocabulary()) {
-            let n = self.decoder.vocabulary();
-            return Err(Error::value(format!("token {bad} is outside the vocabulary of {n} tokens")));
-        }
         Ok(Reply { generator: self, generation, text, base })
+    }
+
+    /// One step of tokens behind what the context holds.
+    fn step(&mut self, tokens: &[u32], rows: std::ops::Range<usize>) -> Result<&[f32]> {
+        self.cache.wrote(self.tokens.len() + tokens.len());
+        let logits = self.decoder.step(tokens, self.tokens.len(), rows)?;
+        self.tokens.extend_from_slice(tokens);
+        Ok(logits)
     }
 
     /// Runs `tokens` behind what the context holds and gives the logits of the last one.
@@ -203,7 +298,7 @@ impl Generator {
     /// # Errors
     /// [`Error::Value`] for no tokens or one outside the vocabulary, [`Error::ContextFull`].
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        let needed = self.used + tokens.len();
+        let needed = self.len() + tokens.len();
         if needed > self.context {
             return Err(Error::ContextFull { capacity: self.context, needed });
         }
@@ -213,14 +308,11 @@ impl Generator {
         let chunk = self.model.limits().chunk;
         let mut at = 0;
         while at + chunk <= last {
-            self.decoder.step(&tokens[at..at + chunk], self.used, 0..1)?;
+            self.step(&tokens[at..at + chunk], 0..1)?;
             at += chunk;
-            self.used += chunk;
         }
         let rest = &tokens[at..];
-        let logits = self.decoder.step(rest, self.used, rest.len() - 1..rest.len())?;
-        self.used = needed;
-        Ok(logits)
+        self.step(rest, rest.len() - 1..rest.len())
     }
 
     /// Runs `tokens` behind what the context holds and gives the logits of every one, a row of the vocabulary's size each.
@@ -236,13 +328,11 @@ impl Generator {
                 "{n} tokens were given; this model was loaded for 1 to {most} rows"
             )));
         }
-        let needed = self.used + tokens.len();
+        let needed = self.len() + tokens.len();
         if needed > self.context {
             return Err(Error::ContextFull { capacity: self.context, needed });
         }
-        let logits = self.decoder.step(tokens, self.used, 0..tokens.len())?;
-        self.used = needed;
-        Ok(logits)
+        self.step(tokens, 0..tokens.len())
     }
 
     /// Runs `tokens` from an empty context and gives the natural log-probability of each token after the first, given those
@@ -258,10 +348,10 @@ impl Generator {
         let (limits, vocabulary) = (self.model.limits(), self.decoder.vocabulary());
         let mut out = Vec::with_capacity(tokens.len());
         for part in tokens.chunks(limits.rows.min(limits.chunk)) {
-            let logits = self.decoder.step(part, self.used, 0..part.len())?;
-            self.used += part.len();
+            let at = self.len();
+            let logits = self.step(part, 0..part.len())?;
             for (i, row) in logits.chunks_exact(vocabulary).enumerate() {
-                let Some(next) = tokens.get(self.used - part.len() + i + 1) else { break };
+                let Some(next) = tokens.get(at + i + 1) else { break };
                 let p =
                     frit_models::sampling::log_prob(row, *next).map_err(|e| Error::value(e.to_string()))?;
                 out.push(p);
@@ -271,25 +361,87 @@ impl Generator {
     }
 }
 
+/// The number of positions that `options` ask for.
+pub(crate) fn context_of(model: &Model, options: &Options) -> Result<usize> {
+    let most = model.limits().context;
+    let context = options.context.unwrap_or(most);
+    if context == 0 || context > most {
+        let why = format!("`context` is {context}; this model was loaded for 1 to {most} positions");
+        return Err(Error::value(why));
+    }
+    options.sampling.check().map_err(|e| Error::value(e.to_string()))?;
+    Ok(context)
+}
+
+/// Checks a prompt that goes behind `base` positions, for steps of `chunk` tokens in a context of so many positions.
+pub(crate) fn start(
+    model: &Model,
+    tokens: &[u32],
+    base: usize,
+    options: &Options,
+    (context, chunk): (usize, usize),
+    cancel: &Cancel,
+) -> Result<Generation> {
+    let mut o = generate::GenerateOptions::new(context, chunk)
+        .max_tokens(options.max_tokens)
+        .stop(options.stop.clone())
+        .sampling(options.sampling.clone());
+    o.log_probs = options.log_probs;
+    if !options.ignore_end {
+        o.end_tokens = model.end_tokens().to_vec();
+    }
+    if let Some(bad) = tokens.iter().find(|t| **t as usize >= model.vocabulary()) {
+        let n = model.vocabulary();
+        return Err(Error::value(format!("token {bad} is outside the vocabulary of {n} tokens")));
+    }
+    Generation::new(tokens, base, o, cancel.clone()).map_err(|e| match e {
+        generate::StartError::PromptTooLong { prompt, used, context } => {
+            Error::ContextFull { capacity: context, needed: prompt + used }
+        }
+        e => Error::value(e.to_string()),
+    })
+}
+
+/// The error of the public API.
+pub(crate) fn failure(e: GenerateError<Error>) -> Error {
+    match e {
+        GenerateError::Caller(e) => e,
+        GenerateError::Sampling(e) => Error::value(e.to_string()),
+    }
+}
+
+/// The end of a generation that has ended.
+pub(crate) fn end(g: &Generation) -> End {
+    let reason = g.stop_reason().cloned().unwrap_or(StopReason::Cancelled);
+    End { reason, stats: g.stats().clone(), tokens: g.generated().to_vec() }
+}
+
+/// The tokens of a prompt in words.
+#[cfg(feature = "text")]
+pub(crate) fn encode(model: &Model, text: &str) -> Result<Vec<u32>> {
+    let options = EncodeOptions { add_special: true, ..EncodeOptions::default() };
+    model.tokenizer()?.encode(text, options).map_err(Error::format)
+}
+
 /// Text of a reply: nothing without a tokenizer.
-struct Text {
+pub(crate) struct Text {
     #[cfg(feature = "text")]
     stream: Option<TokenStream>,
 }
 
 impl Text {
     #[cfg(feature = "text")]
-    fn new(model: &Model) -> Text {
+    pub fn new(model: &Model) -> Text {
         Text { stream: model.tokenizer().ok().map(|t| TokenStream::new(t.clone())) }
     }
 
     #[cfg(not(feature = "text"))]
-    fn new(_: &Model) -> Text {
+    pub fn new(_: &Model) -> Text {
         Text {}
     }
 
     #[cfg(feature = "text")]
-    fn push(&mut self, token: Option<u32>) -> Result<String> {
+    pub fn push(&mut self, token: Option<u32>) -> Result<String> {
         match (&mut self.stream, token) {
             (Some(s), Some(t)) => s.push(t).map(str::to_owned).map_err(Error::format),
             (Some(s), None) => Ok(s.finish().to_owned()),
@@ -298,7 +450,7 @@ impl Text {
     }
 
     #[cfg(not(feature = "text"))]
-    fn push(&mut self, _: Option<u32>) -> Result<String> {
+    pub fn push(&mut self, _: Option<u32>) -> Result<String> {
         Ok(String::new())
     }
 }
@@ -337,9 +489,7 @@ impl Reply<'_> {
         for piece in &mut self {
             piece?;
         }
-        let reason = self.generation.stop_reason().cloned().unwrap_or(StopReason::Cancelled);
-        let tokens = self.generation.generated().to_vec();
-        Ok(End { reason, stats: self.generation.stats().clone(), tokens })
+        Ok(end(&self.generation))
     }
 }
 
@@ -348,19 +498,18 @@ impl Iterator for Reply<'_> {
 
     fn next(&mut self) -> Option<Result<Piece>> {
         let text = &mut self.text;
+        let Generator { decoder, cache, tokens, .. } = &mut *self.generator;
         let piece = self.generation.advance(
-            &mut self.generator.decoder,
-            |decoder, step| {
+            &mut (decoder, cache),
+            |(decoder, cache), step| {
                 let n = step.tokens.len();
+                cache.wrote(step.start + n);
                 decoder.step(step.tokens, step.start, n - 1..n)
             },
             |token| text.push(token),
         );
-        self.generator.used = self.base + self.generation.cached().len();
-        match piece {
-            Ok(p) => p.map(Ok),
-            Err(GenerateError::Caller(e)) => Some(Err(e)),
-            Err(GenerateError::Sampling(e)) => Some(Err(Error::value(e.to_string()))),
-        }
+        let ran = self.generation.cached();
+        tokens.extend_from_slice(&ran[tokens.len() - self.base..]);
+        piece.map_err(failure).transpose()
     }
 }

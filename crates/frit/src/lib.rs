@@ -21,21 +21,27 @@
 //!
 //! * [`Model`] and [`Compiled`] are cheap clones that threads share; weights are held once.
 //! * [`Generator`], [`Embedder`] and [`Session`] are one user each: they own their state, move between threads, and run by
-//!   `&mut self`.
+//!   `&mut self`. State can be copied ([`Snapshot`]), forked, cut back, saved and loaded.
+//! * [`Batch`] generates several texts in the same steps.
 //! * [`Reply`] is an iterator of [`Piece`]s; [`Cancel`] stops it within one step from any thread.
 //! * Every failure is an [`Error`], whose variants say what a caller can do about it.
 //!
 //! The library prints nothing, reads no environment variable, sets no handlers and never ends the process.
 
+mod batch;
+mod cache;
 mod compiled;
 mod decoder;
 mod device;
 mod embedder;
 mod error;
+mod fnv;
 mod generator;
 mod model;
+mod snapshot;
 mod view;
 
+pub use batch::{Batch, BatchReply, Request};
 pub use compiled::{Activations, CompileOptions, Compiled, Outputs, Precision, Session, Weights, compile};
 pub use device::{Device, devices};
 pub use embedder::{EmbedOptions, Embedder, Pooling};
@@ -46,13 +52,17 @@ pub use frit_ir::{DType, Dim, Graph, Tensor};
 pub use frit_ops::build::Builder;
 pub use generator::{Cancel, End, Generator, Options, Piece, Reply, SamplingOptions, Stats, StopReason};
 pub use model::{Limits, LoadOptions, Model, Task};
+pub use snapshot::Snapshot;
 pub use view::{Element, TensorView};
 
-/// Graphs in depth: types, expressions, ops, the text format. Less stable than the rest of this crate.
+/// Graphs in depth: types, expressions, ops of your own, the text format. Less stable than the rest of this crate.
 pub mod graph {
-    pub use frit_ir::graph::Node;
+    pub use frit_ir::graph::{GraphError, Node};
+    pub use frit_ir::op::{
+        Case, Cost, Expand, InferCtx, Layout, Lowered, NodeCtx, OpError, RefCtx, Reference, View, Vjp,
+    };
     pub use frit_ir::text::{parse, print};
-    pub use frit_ir::{Attr, Attrs, Expr, Registry, ScalarOp, Symbols, Type, ValueId};
+    pub use frit_ir::{Attr, Attrs, Expr, OpDef, Registry, ScalarOp, Symbols, Type, ValueId};
     pub use frit_ops::registry;
 }
 

@@ -18,6 +18,7 @@ use frit_models::embed::Recipe;
 use frit_models::encoder::EncoderOptions;
 use frit_models::metadata::{MetaValue, Metadata};
 
+use crate::batch::Batch;
 use crate::compiled::{Activations, CompileOptions, Compiled, Precision, Weights, compile};
 use crate::embedder::{EmbedOptions, Embedder, Encoder};
 use crate::error::{Error, Result};
@@ -41,6 +42,8 @@ pub struct LoadOptions {
     pub chunk: usize,
     /// Most tokens of one step that logits are computed for: 1 to generate, more to score faster.
     pub rows: usize,
+    /// Most sequences that a [`Batch`] runs at once. All of them together take at most `chunk` tokens in a step.
+    pub batch: usize,
     /// Element type of the KV cache: f32, f16 or bf16.
     pub kv_dtype: DType,
     /// How quantized weights read their activations. `Q16` (the default) rounds them to 16 bits in blocks of 32, which costs
@@ -61,6 +64,7 @@ impl Default for LoadOptions {
             context: None,
             chunk: 512,
             rows: 1,
+            batch: 1,
             kv_dtype: DType::F16,
             activations: Activations::Q16,
             precision: Precision::default(),
@@ -95,6 +99,12 @@ impl LoadOptions {
         self
     }
 
+    /// For batches of up to `n` sequences.
+    pub fn batch(mut self, n: usize) -> Self {
+        self.batch = n;
+        self
+    }
+
     /// With keys and values stored as `d`.
     pub fn kv_dtype(mut self, d: DType) -> Self {
         self.kv_dtype = d;
@@ -124,6 +134,8 @@ pub struct Limits {
     pub chunk: usize,
     /// Rows of logits of one step; 0 if the model has no logits.
     pub rows: usize,
+    /// Sequences of a batch.
+    pub batch: usize,
 }
 
 /// What a model is for.
@@ -140,6 +152,7 @@ struct Inner {
     name: String,
     architecture: &'static str,
     layers: usize,
+    vocabulary: usize,
     limits: Limits,
     compiled: Compiled,
     compile_time: Duration,
@@ -258,12 +271,17 @@ impl Model {
     /// # Errors
     /// [`Error::WrongTask`] if the model is an encoder, [`Error::Value`] for an option out of range, [`Error::OutOfMemory`].
     pub fn generator(&self, options: Options) -> Result<Generator> {
-        if self.task() == Task::Embed {
-            let (name, arch) = (self.name(), self.architecture());
-            let message = format!("{name} is an encoder ({arch}): it embeds texts and generates none");
-            return Err(Error::WrongTask { message });
-        }
+        self.generates()?;
         Generator::new(self, options)
+    }
+
+    fn generates(&self) -> Result<()> {
+        if self.task() == Task::Generate {
+            return Ok(());
+        }
+        let (name, arch) = (self.name(), self.architecture());
+        let message = format!("{name} is an encoder ({arch}): it embeds texts and generates none");
+        Err(Error::WrongTask { message })
     }
 
     /// A new user of the model that makes embeddings.
@@ -286,6 +304,15 @@ impl Model {
     /// What it is for.
     pub fn task(&self) -> Task {
         if self.inner.encoder.is_some() { Task::Embed } else { Task::Generate }
+    }
+
+    /// Room for up to `rows` sequences that run together ([`LoadOptions::batch`] at most).
+    ///
+    /// # Errors
+    /// As [`Model::generator`].
+    pub fn batch(&self, rows: usize, options: Options) -> Result<Batch> {
+        self.generates()?;
+        Batch::new(self, rows, options)
     }
 
     /// The tokenizer.
@@ -312,6 +339,11 @@ impl Model {
     /// What it can hold at most.
     pub fn limits(&self) -> Limits {
         self.inner.limits
+    }
+
+    /// Size of the vocabulary.
+    pub fn vocabulary(&self) -> usize {
+        self.inner.vocabulary
     }
 
     /// Tokens that end a text.
@@ -437,6 +469,7 @@ fn read_config(text: &str) -> Result<(String, Metadata)> {
 struct Built {
     graph: frit_ir::Graph,
     layers: usize,
+    vocabulary: usize,
     limits: Limits,
     end_tokens: Vec<u32>,
     encoder: Option<Encoder>,
@@ -447,15 +480,16 @@ type Described = frit_models::weights::Weights;
 fn decoder(f: &DecoderFunctions, parts: &Parts, weights: &Described, options: &LoadOptions) -> Result<Built> {
     let config = (f.config)(&parts.metadata, weights)?;
     let mut o = BuildOptions::default().chunk(options.chunk).rows(options.rows).kv_dtype(options.kv_dtype);
-    o = o.context(options.context.unwrap_or(config.context.min(DEFAULT_CONTEXT)));
+    o = o.batch(options.batch).context(options.context.unwrap_or(config.context.min(DEFAULT_CONTEXT)));
     let built = (f.build)(&config, weights, &o, &frit_ops::registry())?;
     let s = built.sizes;
     #[cfg(feature = "text")]
     let end_tokens = end_tokens(parts.tokenizer.as_ref(), &config.eos);
     #[cfg(not(feature = "text"))]
     let end_tokens = config.eos.clone();
-    let limits = Limits { context: s.context, chunk: s.chunk, rows: s.rows };
-    Ok(Built { graph: built.graph, layers: config.layers(), limits, end_tokens, encoder: None })
+    let limits = Limits { context: s.context, chunk: s.chunk, rows: s.rows, batch: s.batch };
+    let (layers, vocabulary) = (config.layers(), config.vocab);
+    Ok(Built { graph: built.graph, layers, vocabulary, limits, end_tokens, encoder: None })
 }
 
 fn encoder(f: &EncoderFunctions, parts: &Parts, weights: &Described, options: &LoadOptions) -> Result<Built> {
@@ -475,9 +509,10 @@ fn encoder(f: &EncoderFunctions, parts: &Parts, weights: &Described, options: &L
             }
         })?,
     };
-    let limits = Limits { context: built.sizes.context, chunk: built.sizes.chunk, rows: 0 };
+    let limits = Limits { context: built.sizes.context, chunk: built.sizes.chunk, rows: 0, batch: 0 };
     let encoder = Some(Encoder { recipe, vocab: config.vocab });
-    Ok(Built { graph: built.graph, layers: config.layers, limits, end_tokens: Vec::new(), encoder })
+    let (layers, vocabulary, end_tokens) = (config.layers, config.vocab, Vec::new());
+    Ok(Built { graph: built.graph, layers, vocabulary, limits, end_tokens, encoder })
 }
 
 /// From parts to a model: configuration, graph, compilation, weights.
@@ -510,6 +545,7 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
             name: parts.name,
             architecture: arch.name,
             layers: built.layers,
+            vocabulary: built.vocabulary,
             limits: built.limits,
             threads: compiled.executable().pool().threads(),
             compiled,

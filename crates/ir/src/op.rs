@@ -1,6 +1,7 @@
 //! The contract of an op: everything that the compiler knows of it, as one plain struct of functions and facts.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::DType;
@@ -424,6 +425,13 @@ impl Registry {
     /// Every op, in the order of addition.
     pub fn iter(&self) -> impl Iterator<Item = &OpDef> {
         self.order.iter().filter_map(|n| self.ops.get(n))
+    }
+}
+
+/// The names of the ops.
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.order).finish()
     }
 }
 
