@@ -19,7 +19,7 @@ const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, t
 function scaled(n, units, base) {
   let i = 0;
   while (n >= base && i < units.length - 1) { n /= base; i++; }
-  return `${i === 0 ? n : n >= 100 ? n.toFixed(0) : n.toFixed(1)} ${units[i]}`;
+  return `${i === 0 ? n : n >= 100 ? n.toFixed(0) : n.toFixed(1)}\u00a0${units[i]}`;
 }
 const bytes = (n) => scaled(n, ["B", "kB", "MB", "GB", "TB"], 1000);
 const flops = (n) => scaled(n, ["", "k", "M", "G", "T", "P"], 1000).trim();
@@ -73,7 +73,7 @@ function summary() {
     ["arena / live set", ratio.toFixed(3)],
     ["weights", bytes(weights), `${data.memory.weights.length} tensors`],
     ["states", bytes(states), `${data.memory.states.length} tensors`],
-    ["graph", `${data.nodes} → ${data.fused_nodes}`, "nodes"],
+    ["graph", `${data.nodes}\u00a0→\u00a0${data.fused_nodes}`, "nodes"],
     ["schedule", String(steps.length), "steps"],
     ["work of a run", flops(sum(steps, (x) => cost(x, "flops"))), "FLOPs"],
     ["traffic of a run", bytes(sum(steps, (x) => cost(x, "bytes")))],
@@ -123,7 +123,8 @@ function box(v, i) {
   const room = Math.floor((w - 8) / 6.4);
   if (!shown || t < 14 || room < 4) return [rect];
   const full = (v.kind !== "scratch" && label(steps[v.first])) || v.name;
-  const name = full.length > room ? `${full.slice(0, room - 1)}…` : full;
+  // The end of a name tells more than its start.
+  const name = full.length > room ? `…${full.slice(1 - room)}` : full;
   return [rect, s("text", { class: "inside", x: x0 + 4, y: y0 + Math.min(t / 2 + 4, 16), style: `fill:${ink(c)}` }, name)];
 }
 
