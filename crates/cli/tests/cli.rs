@@ -39,6 +39,7 @@ fn help_opens_with_an_example() {
     for command in [
         &["--help"][..],
         &["generate", "--help"],
+        &["embed", "--help"],
         &["inspect", "--help"],
         &["bench", "--help"],
         &["pull", "--help"],

@@ -164,7 +164,9 @@ fn similarities(all: &[Done]) -> Vec<Vec<f64>> {
 /// Calls `f` with all texts that the arguments give, in order, some at a time.
 fn each_window(a: &EmbedArgs, mut f: impl FnMut(Vec<Text>) -> Result<(), Failure>) -> Result<(), Failure> {
     let mut window = Vec::new();
+    let mut any = false;
     let mut take = |t: Text| {
+        any = true;
         window.push(t);
         if window.len() < WINDOW { Ok(()) } else { f(std::mem::take(&mut window)) }
     };
@@ -179,7 +181,11 @@ fn each_window(a: &EmbedArgs, mut f: impl FnMut(Vec<Text>) -> Result<(), Failure
         let opened = File::open(file).map_err(|e| Failure::Error(format!("{}: {e}", file.display())))?;
         lines(BufReader::new(opened), &file.display().to_string(), a.json_lines, &mut take)?;
     }
-    if window.is_empty() { Ok(()) } else { f(window) }
+    match (any, window.is_empty()) {
+        (false, _) => Err(Failure::Error("no texts were given".into())),
+        (_, true) => Ok(()),
+        _ => f(window),
+    }
 }
 
 /// Gives each line of `from` to `take`: a text, or with `json` a JSON string or an object with a `text`.

@@ -1,0 +1,161 @@
+//! `frit embed` as a user sees it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+fn minilm() -> String {
+    let p = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/models/all-MiniLM-L6-v2");
+    assert!(p.exists(), "{} is missing: run `cargo xtask fetch`", p.display());
+    p.to_string_lossy().into_owned()
+}
+
+/// Runs `frit embed MINILM args…` with `input` on standard input.
+fn embed(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_frit"))
+        .args(["embed", &minilm()])
+        .args(args)
+        .env("FRIT_CACHE_DIR", "/nonexistent")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input may have ended.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn good(args: &[&str], input: &str) -> String {
+    let out = embed(args, input);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+fn bad(args: &[&str], input: &str, message: &str) {
+    let out = embed(args, input);
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.starts_with("frit: ") && err.contains(message), "{err}");
+}
+
+fn numbers(v: &Value) -> Vec<f64> {
+    v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+fn length(v: &[f64]) -> f64 {
+    v.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+const CAT: &str = "The cat sits outside";
+
+#[test]
+fn a_line_of_numbers_for_each_text_in_order() {
+    let lines = good(&["-", CAT], "A man is playing guitar\nThe new movie is awesome\n");
+    let rows: Vec<Vec<f64>> =
+        lines.lines().map(|l| l.split(' ').map(|n| n.parse().unwrap()).collect()).collect();
+    assert_eq!((rows.len(), rows[0].len()), (3, 384));
+    // As the reference implementation says: see tests/data/goldens/real/minilm.json.
+    assert!((rows[2][0] - 0.139191).abs() < 1e-4, "{}", rows[2][0]);
+    assert!((length(&rows[0]) - 1.0).abs() < 1e-4);
+    assert_eq!(good(&["--no-normalize", "--pooling", "mean", CAT], "").split(' ').count(), 384);
+}
+
+#[test]
+fn the_json_document_has_its_fields() {
+    let text = good(&["--json", "--matrix", CAT, "A cat is outside"], "");
+    let mut v: Value = serde_json::from_str(&text).unwrap();
+    for t in v["texts"].as_array_mut().unwrap() {
+        assert_eq!(numbers(&t["embedding"]).len(), 384);
+        t["embedding"] = Value::Null;
+    }
+    let table: Vec<Vec<f64>> = v["similarities"].as_array().unwrap().iter().map(numbers).collect();
+    assert!((table[0][0] - 1.0).abs() < 1e-6 && table[0][1] > 0.5 && table[0][1] == table[1][0], "{table:?}");
+    v["similarities"] = Value::Null;
+    v["model"] = Value::Null;
+    let want = json!({
+        "schema": 1,
+        "model": null,
+        "pooling": "mean",
+        "normalized": true,
+        "dimensions": 384,
+        "texts": [
+            {"text": CAT, "tokens": 6, "embedding": null},
+            {"text": "A cat is outside", "tokens": 6, "embedding": null},
+        ],
+        "similarities": null,
+    });
+    assert_eq!(v, want);
+}
+
+#[test]
+fn json_lines_come_out_with_their_embeddings() {
+    let input = "{\"id\": 7, \"text\": \"The cat sits outside\", \"embedding\": [1]}\n\"A man\\tsings\"\n";
+    let out = good(&["--json-lines", "-", "--pooling", "cls", "--no-normalize"], input);
+    let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&lines[0]["id"], &lines[0]["text"]), (&json!(7), &json!(CAT)));
+    assert_eq!(lines[1]["text"], "A man\tsings");
+    let (first, keys) = (numbers(&lines[0]["embedding"]), lines[1].as_object().unwrap().len());
+    assert!(first.len() == 384 && (length(&first) - 1.0).abs() > 0.01);
+    assert_eq!(keys, 2);
+}
+
+#[test]
+fn the_matrix_is_a_table() {
+    let table = good(&["--matrix", CAT, "A feline is outdoors", "Stocks fell"], "");
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 4);
+    let cell = |row: usize, column: usize| -> f64 {
+        lines[row].split_whitespace().nth(column).unwrap().parse().unwrap()
+    };
+    assert!(cell(1, 1) == 1.0 && cell(1, 2) > cell(1, 3) && cell(1, 2) == cell(2, 1), "{table}");
+    assert!(lines[3].ends_with("Stocks fell"));
+}
+
+#[test]
+fn texts_from_a_file_and_long_ones_cut() {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("embed-{}.txt", std::process::id()));
+    std::fs::write(&file, format!("{CAT}\r\n{}", "a ".repeat(300))).unwrap();
+    let path = file.to_str().unwrap();
+    bad(&["--file", path], "", "line 2: 302 tokens, and the model takes 256");
+    let text = good(&["--file", path, "--truncate", "--json"], "");
+    std::fs::remove_file(&file).unwrap();
+    let v: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&v["texts"][0]["text"], &v["texts"][1]["tokens"]), (&json!(CAT), &json!(256)));
+}
+
+#[test]
+fn what_cannot_be_embedded_is_one_line() {
+    bad(&["-"], "one\n\nthree\n", "standard input, line 2: the text is empty");
+    bad(&[CAT, ""], "", "text 2: the text is empty");
+    bad(&["-"], "", "no texts");
+    bad(&["--file", "no/such/file"], "", "no/such/file");
+    bad(&["-", "--json-lines"], "{\"id\": 3}\n", "line 1: the object has no string `text`");
+    bad(&["-", "--json-lines"], "plain\n", "line 1: not JSON");
+    bad(&["-"], "\u{0}\u{1}\n", "line 1");
+    for usage in [&[][..], &[CAT, "--pooling", "median"], &[CAT, "--normalize", "--no-normalize"]] {
+        assert_eq!(embed(usage, "").status.code(), Some(2), "{usage:?}");
+    }
+}
+
+#[test]
+fn other_commands_know_an_encoder() {
+    let frit = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_frit"))
+            .args(args)
+            .env("FRIT_CACHE_DIR", "/nonexistent")
+            .output()
+            .unwrap()
+    };
+    let out = frit(&["generate", &minilm(), "Once"]);
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!((out.status.code(), err.lines().count()), (Some(1), 1), "{err}");
+    assert!(err.contains("is an encoder (bert)"), "{err}");
+    let out = frit(&["inspect", &minilm(), "--json"]);
+    let v: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&v["architecture"], &v["layers"], &v["kv_bytes"]), (&json!("bert"), &json!(6), &json!(0)));
+}
