@@ -8,7 +8,7 @@ use frit_compile::Report;
 use frit_cpu::executor::{Executable, Session as CpuSession, WeightData};
 use frit_cpu::isa::Isa;
 use frit_cpu::pool::Pool;
-use frit_ir::schedule::Port;
+use frit_ir::schedule::{Port, Schedule, WeightSource};
 use frit_ir::{DType, Dim, Graph, Registry, Tensor, Type};
 
 use crate::error::{Error, Result};
@@ -147,7 +147,13 @@ pub fn compile(graph: &Graph, weights: Weights, options: &CompileOptions) -> Res
     let registry = options.registry.clone().unwrap_or_else(frit_ops::registry);
     let compiled = frit_compile::compile(graph, &registry, &target, &o)?;
     let identity = identity(graph, &weights);
-    let mut get = |name: &str| weights.map.get(name).map(|w| w.data.clone());
+    // A weight is let go where it is asked for the last time: what was packed need not stay.
+    let (mut map, mut uses) = (weights.map, uses(&compiled.schedule));
+    let mut get = |name: &str| {
+        let left = uses.get_mut(name)?;
+        *left = left.checked_sub(1)?;
+        if *left == 0 { map.remove(name).map(|w| w.data) } else { map.get(name).map(|w| w.data.clone()) }
+    };
     let exe = Executable::load(compiled.schedule, &mut get, pool, Isa::detect())?;
     Ok(Compiled { inner: Arc::new(Inner { exe, report: compiled.report, identity }) })
 }
@@ -171,6 +177,17 @@ fn identity(graph: &Graph, weights: &Weights) -> u64 {
         }
     }
     hash.value()
+}
+
+/// How often the schedule asks for each parameter.
+fn uses(s: &Schedule) -> HashMap<String, usize> {
+    let mut all = HashMap::new();
+    for w in &s.weights {
+        if let WeightSource::Param(name) = &w.source {
+            *all.entry(name.clone()).or_default() += 1;
+        }
+    }
+    all
 }
 
 fn check_weights(graph: &Graph, weights: &Weights) -> Result<()> {

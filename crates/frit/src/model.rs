@@ -184,8 +184,15 @@ struct Parts {
     tokenizer: Option<Tokenizer>,
 }
 
-/// Bytes of a tensor that keep their file mapped.
+/// Bytes of a tensor that keep their file mapped. When nobody needs them any more (they live on in packed form), their pages go
+/// back to the system.
 struct Mapped(Blob);
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
 
 impl AsRef<[u8]> for Mapped {
     fn as_ref(&self) -> &[u8] {
@@ -539,7 +546,6 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
     let build_time = start.elapsed();
     let compiled = compile(&built.graph, weights, &c)?;
     let compile_time = build_time + passes_time(compiled.report());
-    release_packed(&compiled, &described, &blobs);
     Ok(Model {
         inner: Arc::new(Inner {
             name: parts.name,
@@ -561,20 +567,6 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
 
 fn passes_time(r: &frit_compile::Report) -> Duration {
     r.passes.iter().map(|p| p.time).sum::<Duration>() + r.lowering
-}
-
-/// Gives the pages of weights that now live in packed form back to the system.
-fn release_packed(compiled: &Compiled, described: &Described, blobs: &HashMap<&str, &Blob>) {
-    use frit_ir::schedule::WeightSource;
-    let all = &compiled.executable().schedule().weights;
-    for w in all.iter().filter(|w| w.packing.is_some()) {
-        let WeightSource::Param(name) = &w.source else { continue };
-        let shared = all.iter().any(|o| o.packing.is_none() && o.source == w.source);
-        let blob = described.get(name).and_then(|d| blobs.get(d.source.as_str()));
-        if let (Some(b), false) = (blob, shared) {
-            b.release();
-        }
-    }
 }
 
 #[cfg(feature = "text")]
