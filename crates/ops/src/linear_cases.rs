@@ -147,6 +147,8 @@ pub(crate) fn cases() -> Vec<Case> {
             shapes.extend(COLUMNS.iter().flat_map(|n| [(1, *n, 256), (4, *n, 256)]));
             shapes.extend([1, 2, 3, 5].map(|b| (3, 20, b * unit.max(32))).into_iter().filter(|s| s.2 != 256));
             shapes.extend([(1, 7, 4096), (2, 7, 2560), (64, 40, 256), (65, 70, 512)]);
+            // More columns than a kernel expands at a time, for more rows than it takes straight from the packed weights.
+            shapes.extend([(6, 33, 1024), (13, 20, 2304)]);
             shapes.dedup();
             all.extend(shapes.into_iter().map(|(m, n, k)| single(w, act, &[m, k], n, f32x)));
             for x in [DType::F16, DType::BF16] {
