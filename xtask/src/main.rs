@@ -28,7 +28,7 @@ const CHORES: &[Chore] = &[
         deps::run,
     ),
     ("fuzz", "run the fuzz targets ([TARGET…] [--seconds N], 600 each unless given)", fuzz::run),
-    ("examples", "run every example of the frit crate on a real model", examples),
+    ("examples", "run every example on the real models, those outside the workspace too", examples),
     ("bless", "rewrite the expected results of the text goldens", bless),
 ];
 
@@ -92,11 +92,22 @@ fn examples(_: &[String]) -> Result<(), String> {
         .filter_map(|f| f.ok()?.path().file_stem()?.to_str().map(str::to_owned))
         .collect();
     names.sort();
+    let full = |path: &str| root().join(path).to_string_lossy().into_owned();
     for n in &names {
-        let model = root().join(if n == "embed" { fetch::MINILM_FOLDER } else { fetch::SMOLLM2 });
-        let model = model.to_string_lossy();
+        let model = full(if n == "embed" { fetch::MINILM_FOLDER } else { fetch::SMOLLM2 });
         println!("-- example {n}");
         sh("cargo", &["run", "--release", "--quiet", "-p", "frit", "--example", n, "--", &model])?;
+    }
+    // Packages outside the workspace, with their arguments; one folder for all builds what they share once.
+    for (n, args) in [
+        ("app", [full(fetch::SMOLLM2), full(fetch::MINILM_FOLDER)]),
+        ("web", [full(fetch::SMOLLM2), "--check".to_owned()]),
+    ] {
+        println!("-- {n}, outside the workspace");
+        let manifest = format!("examples/{n}/Cargo.toml");
+        let run = ["run", "--release", "--quiet", "--locked", "--target-dir", "target/examples"];
+        let run = [&run[..], &["--manifest-path", &manifest, "--", &args[0], &args[1]]].concat();
+        sh("cargo", &run)?;
     }
     Ok(())
 }
