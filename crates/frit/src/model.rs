@@ -247,6 +247,11 @@ impl Model {
         tokenizer: Option<&[u8]>,
         options: &LoadOptions,
     ) -> Result<Model> {
+        #[cfg(not(feature = "text"))]
+        if tokenizer.is_some() {
+            let message = "a tokenizer needs the feature `text`; without it give token ids".into();
+            return Err(Error::Unsupported { message });
+        }
         let mut all: Vec<TensorInfo> = tensors
             .into_iter()
             .map(|(name, t)| TensorInfo {
