@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use frit::SamplingOptions;
 
 /// Run, inspect and measure language models and text encoders on this machine.
 #[derive(Debug, Parser)]
@@ -26,6 +27,9 @@ pub enum Command {
     /// Continue a text; the speed follows on standard error.
     #[command(before_help = "Example: frit generate smollm2 \"The capital of France is\" --max-tokens 20")]
     Generate(GenerateArgs),
+    /// Talk with a model, a line a message; `/help` shows the commands, Ctrl-C stops a reply.
+    #[command(before_help = "Example: frit chat smollm2 --system \"Answer in one sentence.\"")]
+    Chat(ChatArgs),
     /// Turn texts into vectors, or show how alike they are.
     #[command(
         before_help = "Example: frit embed minilm \"A cat sleeps\" \"A kitten naps\" \"Stocks fell\" --matrix"
@@ -80,16 +84,9 @@ pub struct ModelArgs {
     pub activations: ActivationsArg,
 }
 
-/// `frit generate`.
+/// How tokens are chosen.
 #[derive(Debug, Args)]
-pub struct GenerateArgs {
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// The text to continue; `-` reads standard input.
-    pub prompt: String,
-    /// Tokens generated at most.
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    pub max_tokens: usize,
+pub struct SamplingArgs {
     /// 0 always takes the most likely token; higher is more varied.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     pub temperature: f32,
@@ -108,6 +105,51 @@ pub struct GenerateArgs {
     /// Seed of the draw: the same seed gives the same text.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+}
+
+impl SamplingArgs {
+    /// As the library takes them.
+    pub fn options(&self) -> SamplingOptions {
+        SamplingOptions::default()
+            .temperature(self.temperature)
+            .top_k(self.top_k)
+            .top_p(self.top_p)
+            .min_p(self.min_p)
+            .repetition_penalty(self.repeat_penalty, 64)
+            .seed(self.seed)
+    }
+}
+
+/// `frit chat`.
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Instructions for the whole conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Tokens of a reply at most.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub max_tokens: usize,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Stop at this string (may be given several times).
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+}
+
+/// `frit generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The text to continue; `-` reads standard input.
+    pub prompt: String,
+    /// Tokens generated at most.
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub max_tokens: usize,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
     /// Stop at this string (may be given several times).
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,

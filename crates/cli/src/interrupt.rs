@@ -17,6 +17,11 @@ pub fn on_interrupt(stop: impl Fn() + Send + 'static) -> Result<(), Failure> {
     ctrlc::set_handler(handler).map_err(|e| Failure::Error(format!("cannot handle Ctrl-C: {e}")))
 }
 
+/// Installs a handler that is called on another thread at every Ctrl-C, and ends the process itself if it wants to.
+pub fn on_every_interrupt(handle: impl Fn() + Send + 'static) -> Result<(), Failure> {
+    ctrlc::set_handler(handle).map_err(|e| Failure::Error(format!("cannot handle Ctrl-C: {e}")))
+}
+
 /// Whether Ctrl-C was pressed.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Generate(a) => commands::generate::run(a),
+        Command::Chat(a) => commands::chat::run(a),
         Command::Embed(a) => commands::embed::run(a),
         Command::Inspect(a) => commands::inspect::run(a),
         Command::Bench(a) => commands::bench::run(a),

@@ -40,6 +40,7 @@ fn help_opens_with_an_example() {
         &["--help"][..],
         &["generate", "--help"],
         &["embed", "--help"],
+        &["chat", "--help"],
         &["inspect", "--help"],
         &["bench", "--help"],
         &["pull", "--help"],

@@ -107,6 +107,21 @@ impl Generator {
         Ok(Generator { model, options, decoder, cache, context, tokens, cancel })
     }
 
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Sets how the next replies choose their tokens.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for an option out of range; nothing is changed then.
+    pub fn set_sampling(&mut self, sampling: SamplingOptions) -> Result<()> {
+        sampling.check().map_err(|e| Error::value(e.to_string()))?;
+        self.options.sampling = sampling;
+        Ok(())
+    }
+
     /// A handle that stops the current and the next reply within one step, from any thread, until it is reset by
     /// [`Generator::reset_cancel`].
     pub fn cancel(&self) -> Cancel {
@@ -280,7 +295,8 @@ impl Generator {
         let base = self.len();
         let chunk = self.model.limits().chunk;
         let generation =
-            start(&self.model, tokens, base, &self.options, (self.context, chunk), &self.cancel)?;
+            start(&self.model, tokens, base, &self.options, (self.context, chunk), &self.cancel)?
+                .after(&self.tokens);
         let text = Text::new(&self.model);
         Ok(Reply { generator: self, generation, text, base })
     }

@@ -30,6 +30,8 @@
 
 mod batch;
 mod cache;
+#[cfg(feature = "text")]
+mod chat;
 mod compiled;
 mod decoder;
 mod device;
@@ -42,6 +44,8 @@ mod snapshot;
 mod view;
 
 pub use batch::{Batch, BatchReply, Request};
+#[cfg(feature = "text")]
+pub use chat::{Message, Role};
 pub use compiled::{Activations, CompileOptions, Compiled, Outputs, Precision, Session, Weights, compile};
 pub use device::{Device, devices};
 pub use embedder::{EmbedOptions, Embedder, Pooling};

@@ -3,9 +3,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "text")]
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use frit_formats::blob::{Blob, OpenOptions};
+#[cfg(feature = "text")]
+use frit_formats::chat::ChatTemplate;
 use frit_formats::gguf::{Gguf, Value};
 use frit_formats::safetensors::SafeTensors;
 use frit_formats::tensor::TensorInfo;
@@ -163,6 +167,9 @@ struct Inner {
     source_graph: frit_ir::Graph,
     #[cfg(feature = "text")]
     tokenizer: Option<Tokenizer>,
+    /// Compiled at the first use.
+    #[cfg(feature = "text")]
+    chat: OnceLock<ChatTemplate>,
 }
 
 /// A loaded model: cheap to clone, shared between threads. [`Model::generator`] and [`Model::embedder`] make users of it.
@@ -336,6 +343,12 @@ impl Model {
         self.inner.tokenizer.as_ref().ok_or_else(|| Error::WrongTask {
             message: format!("{} has no tokenizer; give token ids instead of text", self.inner.name),
         })
+    }
+
+    /// Where the chat template is kept once it is compiled.
+    #[cfg(feature = "text")]
+    pub(crate) fn chat(&self) -> &OnceLock<ChatTemplate> {
+        &self.inner.chat
     }
 
     /// Where it came from.
@@ -566,6 +579,8 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
             source_graph: built.graph,
             #[cfg(feature = "text")]
             tokenizer: parts.tokenizer,
+            #[cfg(feature = "text")]
+            chat: OnceLock::new(),
         }),
     })
 }

@@ -194,6 +194,8 @@ pub struct Generation {
     cancel: Cancel,
     /// Prompt and generated tokens that stand at positions `base`, `base + 1`, …
     tokens: Vec<u32>,
+    /// What stands before them and they themselves, for the repetition penalty; empty if nothing does.
+    seen: Vec<u32>,
     base: usize,
     prompt: usize,
     /// How many of `tokens` the model has run.
@@ -239,6 +241,7 @@ impl Generation {
             stop_strings,
             cancel,
             tokens,
+            seen: Vec::new(),
             base: used,
             prompt: prompt.len(),
             ran: 0,
@@ -249,6 +252,20 @@ impl Generation {
             first_token: None,
             options,
         })
+    }
+
+    /// With the tokens that stand before the prompt: the repetition penalty looks at them too, so that it does not matter
+    /// how much of a text was run before.
+    pub fn after(mut self, before: &[u32]) -> Generation {
+        let sampling = &self.options.sampling;
+        let before = &before[before.len().saturating_sub(sampling.penalty_window)..];
+        if sampling.repetition_penalty != 1.0 && !before.is_empty() {
+            // All at once: choosing a token does not allocate.
+            self.seen = Vec::with_capacity(before.len() + self.tokens.capacity());
+            self.seen.extend_from_slice(before);
+            self.seen.extend_from_slice(&self.tokens);
+        }
+        self
     }
 
     /// The tokens generated so far, without an end token.
@@ -374,7 +391,8 @@ impl Generation {
 
     /// Chooses a token; a piece without one if it is an end token.
     fn choose(&mut self, logits: &[f32]) -> Result<Piece, SamplingError> {
-        let token = self.sampler.sample(logits, &self.tokens)?;
+        let seen = if self.seen.is_empty() { &self.tokens } else { &self.seen };
+        let token = self.sampler.sample(logits, seen)?;
         let mut piece = Piece::default();
         if self.options.end_tokens.contains(&token) {
             self.end = Some(StopReason::EndToken(token));
@@ -386,6 +404,9 @@ impl Generation {
         }
         piece.token = Some(token);
         self.tokens.push(token);
+        if !self.seen.is_empty() {
+            self.seen.push(token);
+        }
         Ok(piece)
     }
 

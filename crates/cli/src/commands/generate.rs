@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use frit::{Options, SamplingOptions, StopReason};
+use frit::{Options, StopReason};
 use serde::Serialize;
 
 use crate::args::GenerateArgs;
@@ -28,13 +28,7 @@ struct Document {
 pub fn run(a: &GenerateArgs) -> Result<(), Failure> {
     let prompt = prompt(&a.prompt)?;
     let model = models::load(&a.model, &models::options(&a.model))?;
-    let sampling = SamplingOptions::default()
-        .temperature(a.temperature)
-        .top_k(a.top_k)
-        .top_p(a.top_p)
-        .min_p(a.min_p)
-        .repetition_penalty(a.repeat_penalty, 64)
-        .seed(a.seed);
+    let sampling = a.sampling.options();
     let options =
         Options::default().max_tokens(a.max_tokens).sampling(sampling).stop(&a.stop).ignore_end(a.ignore_end);
     let mut generator = model.generator(options)?;

@@ -1,6 +1,7 @@
 //! The commands, a file each.
 
 pub mod bench;
+pub mod chat;
 pub mod completions;
 pub mod devices;
 pub mod embed;

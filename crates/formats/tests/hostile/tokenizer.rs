@@ -168,3 +168,28 @@ fn broken_json() {
     let e = Tokenizer::from_json_bytes(wide.as_bytes()).unwrap_err();
     assert!(e.to_string().contains("token id 429496729"), "{e}");
 }
+
+#[test]
+fn a_unigram_json_reads_no_special_tokens_in_words() {
+    let json = r#"{"version":"1.0","truncation":null,"padding":null,"normalizer":null,"post_processor":null,
+        "added_tokens":[{"id":1,"content":"</s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":true,"special":true}],
+        "pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true},
+        "decoder":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true},
+        "model":{"type":"Unigram","unk_id":0,"byte_fallback":false,
+        "vocab":[["<unk>",0.0],["</s>",0.0],["▁a",-1.0],["a",-2.0],["<",-3.0],["/",-3.0],["s",-3.0],[">",-3.0]]}}"#;
+    let t = Tokenizer::from_json_bytes(json.as_bytes()).unwrap();
+    assert_eq!(t.encode("a</s>a é", TEXT).unwrap(), [2, 4, 5, 6, 7, 3, 0]);
+    assert_eq!(t.encode("a</s>a", WHOLE).unwrap(), [2, 1, 2]);
+    assert_eq!(t.decode(&[2, 4, 5, 6, 7, 3]).unwrap(), "a</s>a");
+}
+
+#[test]
+fn a_word_level_json_reads_no_special_tokens_in_words() {
+    let json = r#"{"version":"1.0","truncation":null,"padding":null,"normalizer":null,"post_processor":null,"decoder":null,
+        "added_tokens":[{"id":1,"content":"[SEP]","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+        "pre_tokenizer":{"type":"WhitespaceSplit"},
+        "model":{"type":"WordLevel","unk_token":"[UNK]","vocab":{"[UNK]":0,"[SEP]":1,"a":2,"S":3}}}"#;
+    let t = Tokenizer::from_json_bytes(json.as_bytes()).unwrap();
+    assert_eq!(t.encode("a [SEP] b", WHOLE).unwrap(), [2, 1, 0]);
+    assert_eq!(t.encode("a [SEP] b", TEXT).unwrap(), [2, 0, 3, 0, 0, 0, 0]);
+}
