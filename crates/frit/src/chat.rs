@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use frit_formats::chat::{ChatTemplate, TemplateError, Turn};
+use frit_formats::chat::{ChatTemplate, Turn};
 
 use crate::error::{Error, Result};
 use crate::generator::{Generator, Reply};
@@ -82,16 +82,6 @@ impl Message {
     /// What the model said.
     pub fn assistant(content: impl Into<String>) -> Message {
         Message::new(Role::Assistant, content)
-    }
-}
-
-impl From<TemplateError> for Error {
-    fn from(e: TemplateError) -> Error {
-        match e {
-            TemplateError::Text(e) => Error::format(e),
-            e @ TemplateError::Failed { .. } => Error::format(e),
-            e => Error::value(e.to_string()),
-        }
     }
 }
 

@@ -137,7 +137,7 @@ impl Embedder {
             lowercase: encoder.recipe.lowercase,
             #[cfg(feature = "text")]
             special: match model.tokenizer() {
-                Ok(t) => t.encode("", WITH_SPECIAL).map_err(Error::format)?.len(),
+                Ok(t) => t.encode("", WITH_SPECIAL).map_err(Error::from)?.len(),
                 Err(_) => 0,
             },
             cancel: Cancel::new(),
@@ -289,7 +289,7 @@ impl Embedder {
         let tokenizer = self.model.tokenizer()?;
         let lowered = self.lowercase.then(|| text.to_lowercase());
         let text = lowered.as_deref().unwrap_or(text);
-        let ids = tokenizer.encode(text, WITH_SPECIAL).map_err(Error::format)?;
+        let ids = tokenizer.encode(text, WITH_SPECIAL).map_err(Error::from)?;
         if ids.len() <= self.special {
             return Err(Error::value(format!("{} is empty: it has no tokens", nth(i, of))));
         }
@@ -302,7 +302,7 @@ impl Embedder {
             return Err(too_long);
         }
         // Special tokens stand around the text's own: those behind move up to where the text is cut.
-        let own = tokenizer.encode(text, EncodeOptions::default()).map_err(Error::format)?;
+        let own = tokenizer.encode(text, EncodeOptions::default()).map_err(Error::from)?;
         let Some(front) = (0..=ids.len().saturating_sub(own.len())).find(|p| ids[*p..].starts_with(&own))
         else {
             return Err(too_long);

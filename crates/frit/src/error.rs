@@ -122,11 +122,6 @@ impl Error {
         Error::Shape { message: message.into() }
     }
 
-    /// As `?` would, where a closure is wanted.
-    pub(crate) fn format(e: impl Into<Error>) -> Error {
-        e.into()
-    }
-
     /// The same with `place` before its message, where it has one.
     pub(crate) fn within(mut self, place: &str) -> Error {
         match &mut self {
@@ -197,6 +192,18 @@ impl From<FormatError> for Error {
 impl From<frit_formats::tokenizer::TextError> for Error {
     fn from(e: frit_formats::tokenizer::TextError) -> Error {
         Error::value(e.to_string())
+    }
+}
+
+#[cfg(feature = "text")]
+impl From<frit_formats::chat::TemplateError> for Error {
+    fn from(e: frit_formats::chat::TemplateError) -> Error {
+        use frit_formats::chat::TemplateError as T;
+        match e {
+            T::Text(e) => e.into(),
+            T::Failed { .. } => Error::Format { message: e.to_string(), source: causes(e) },
+            e => Error::value(e.to_string()),
+        }
     }
 }
 

@@ -436,7 +436,7 @@ pub(crate) fn end(g: &Generation) -> End {
 #[cfg(feature = "text")]
 pub(crate) fn encode(model: &Model, text: &str) -> Result<Vec<u32>> {
     let options = EncodeOptions { add_special: true, ..EncodeOptions::default() };
-    model.tokenizer()?.encode(text, options).map_err(Error::format)
+    model.tokenizer()?.encode(text, options).map_err(Error::from)
 }
 
 /// Text of a reply: nothing without a tokenizer.
@@ -459,7 +459,7 @@ impl Text {
     #[cfg(feature = "text")]
     pub fn push(&mut self, token: Option<u32>) -> Result<String> {
         match (&mut self.stream, token) {
-            (Some(s), Some(t)) => s.push(t).map(str::to_owned).map_err(Error::format),
+            (Some(s), Some(t)) => s.push(t).map(str::to_owned).map_err(Error::from),
             (Some(s), None) => Ok(s.finish().to_owned()),
             (None, _) => Ok(String::new()),
         }

@@ -239,7 +239,7 @@ impl Model {
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
         options: &LoadOptions,
     ) -> Result<Model> {
-        let gguf = Gguf::from_bytes(bytes).map_err(Error::format)?;
+        let gguf = Gguf::from_bytes(bytes).map_err(Error::from)?;
         build(from_gguf("bytes".into(), &gguf)?, options)
     }
 
@@ -279,7 +279,7 @@ impl Model {
                 tensors: all,
                 folder: None,
                 #[cfg(feature = "text")]
-                tokenizer: tokenizer.map(Tokenizer::from_json_bytes).transpose().map_err(Error::format)?,
+                tokenizer: tokenizer.map(Tokenizer::from_json_bytes).transpose().map_err(Error::from)?,
             },
             options,
         )
@@ -419,12 +419,12 @@ fn from_file(path: &Path, options: &LoadOptions) -> Result<Parts> {
     if path.extension().is_some_and(|e| e == "safetensors") {
         return from_folder(path.parent().unwrap_or(Path::new(".")), options);
     }
-    let gguf = Gguf::open(path, open_options(options)).map_err(Error::format)?;
+    let gguf = Gguf::open(path, open_options(options)).map_err(Error::from)?;
     from_gguf(path.display().to_string(), &gguf)
 }
 
 fn from_gguf(name: String, gguf: &Gguf) -> Result<Parts> {
-    let architecture: &str = gguf.get("general.architecture").map_err(Error::format)?;
+    let architecture: &str = gguf.get("general.architecture").map_err(Error::from)?;
     let mut metadata = Metadata::new();
     for (key, value) in gguf.metadata() {
         // The vocabulary is the tokenizer's; as metadata it would be megabytes of copies.
@@ -442,7 +442,7 @@ fn from_gguf(name: String, gguf: &Gguf) -> Result<Parts> {
         folder: None,
         #[cfg(feature = "text")]
         tokenizer: match gguf.meta("tokenizer.ggml.model") {
-            Some(_) => Some(Tokenizer::from_gguf(gguf).map_err(Error::format)?),
+            Some(_) => Some(Tokenizer::from_gguf(gguf).map_err(Error::from)?),
             None => None,
         },
     })
@@ -466,7 +466,7 @@ fn from_folder(folder: &Path, options: &LoadOptions) -> Result<Parts> {
     let (architecture, metadata) = read_config(&text)?;
     let file = folder.join("model.safetensors");
     let path = if file.exists() { file } else { folder.join("model.safetensors.index.json") };
-    let tensors = SafeTensors::open(&path, open_options(options)).map_err(Error::format)?;
+    let tensors = SafeTensors::open(&path, open_options(options)).map_err(Error::from)?;
     Ok(Parts {
         name: folder.display().to_string(),
         form: Form::HuggingFace,
@@ -476,7 +476,7 @@ fn from_folder(folder: &Path, options: &LoadOptions) -> Result<Parts> {
         folder: Some(folder.into()),
         #[cfg(feature = "text")]
         tokenizer: match folder.join("tokenizer.json").exists() {
-            true => Some(Tokenizer::from_folder(folder).map_err(Error::format)?),
+            true => Some(Tokenizer::from_folder(folder).map_err(Error::from)?),
             false => None,
         },
     })

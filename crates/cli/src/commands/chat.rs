@@ -115,7 +115,7 @@ impl Chat {
         {
             return self.command(line.trim_end());
         }
-        let text = if line.starts_with('/') { &line[1..] } else { line };
+        let text = line.strip_prefix('/').unwrap_or(line);
         self.messages.push(Message::user(text));
         self.reply()?;
         Ok(true)
