@@ -15,7 +15,7 @@ if ! "$peer" -c 'import llama_cpp; assert llama_cpp.__version__ == "0.3.36"' 2>/
   CC=clang-19 CXX=clang++-19 "$peer" -m pip install --quiet llama-cpp-python==0.3.36
 fi
 cargo xtask fetch
-cargo build --release --quiet -p frit-cli
+cargo build --release --quiet --target-dir target -p frit-cli
 for _ in $(seq 40); do # what was built above raised the load; it decays within minutes
   awk '{exit !($1 > 0.3)}' /proc/loadavg || break
   sleep 10
