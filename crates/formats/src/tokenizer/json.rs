@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokenizers::{AddedToken, ModelWrapper};
+use tokenizers::{AddedToken, Encoding, ModelWrapper};
 
 /// A vocabulary larger than this is taken for a damaged file: the largest published ones have an eighth of it.
 const LARGEST_ID: u32 = 1 << 21;
@@ -145,9 +145,25 @@ fn load(json: &[u8]) -> Result<(tokenizers::Tokenizer, Declared), String> {
     core.with_truncation(None).map_err(|e| e.to_string())?;
     core.with_padding(None);
     let far = |id: &u32| *id >= LARGEST_ID;
-    match core.get_vocab(true).into_values().find(far) {
-        Some(id) => Err(format!("token id {id}")),
-        None => Ok((core, declared)),
+    if let Some(id) = core.get_vocab(true).into_values().find(far) {
+        return Err(format!("token id {id}"));
+    }
+    check_frame(&core)?;
+    Ok((core, declared))
+}
+
+/// Checks that what the post-processor puts around a text are tokens. It has ids of its own, which the library takes as they
+/// are, and it panics where a template names a token that the file does not define.
+fn check_frame(core: &tokenizers::Tokenizer) -> Result<(), String> {
+    let frame = catch_unwind(AssertUnwindSafe(|| core.post_process(Encoding::default(), None, true)));
+    let ids = match frame {
+        Ok(Ok(encoding)) => encoding.get_ids().to_vec(),
+        Ok(Err(e)) => return Err(e.to_string()),
+        Err(_) => return Err("an inconsistent post-processor".into()),
+    };
+    match ids.into_iter().find(|id| core.id_to_token(*id).is_none()) {
+        Some(id) => Err(format!("the post-processor adds token {id}, which is not in the vocabulary")),
+        None => Ok(()),
     }
 }
 

@@ -167,6 +167,12 @@ fn broken_json() {
     let wide = json().replace(r#""Ġa":7"#, r#""Ġa":4294967295"#);
     let e = Tokenizer::from_json_bytes(wide.as_bytes()).unwrap_err();
     assert!(e.to_string().contains("token id 429496729"), "{e}");
+    let outside = json().replace(r#""ids":[4]"#, r#""ids":[8]"#);
+    let e = Tokenizer::from_json_bytes(outside.as_bytes()).unwrap_err().to_string();
+    assert!(e.contains("the post-processor adds token 8, which is not in the vocabulary"), "{e}");
+    let undefined = json().replace(r#""SpecialToken":{"id":"<s>""#, r#""SpecialToken":{"id":"<t>""#);
+    let e = Tokenizer::from_json_bytes(undefined.as_bytes()).unwrap_err().to_string();
+    assert!(e.starts_with("tokenizer.json bytes: tokenizer: "), "{e}");
 }
 
 #[test]
