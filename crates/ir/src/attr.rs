@@ -28,6 +28,17 @@ pub enum Attr {
     List(Vec<Attr>),
 }
 
+impl Attr {
+    /// A dimension or an integer as one.
+    fn as_dim(&self) -> Option<Dim> {
+        match self {
+            Attr::Int(v) => Some(Dim::from(*v)),
+            Attr::Dim(d) => Some(d.clone()),
+            _ => None,
+        }
+    }
+}
+
 impl PartialEq for Attr {
     fn eq(&self, other: &Attr) -> bool {
         match (self, other) {
@@ -158,6 +169,14 @@ impl Attrs {
         }
     }
 
+    /// The dimension `name` (an integer will do).
+    ///
+    /// # Errors
+    /// Missing, or of another type.
+    pub fn dim(&self, name: &str) -> Result<Dim, AttrError> {
+        self.need(name)?.as_dim().ok_or_else(|| AttrError::Kind(name.into(), "a dimension"))
+    }
+
     /// The list of integers `name`.
     ///
     /// # Errors
@@ -177,13 +196,8 @@ impl Attrs {
     /// Missing, or of another type.
     pub fn dims(&self, name: &str) -> Result<Vec<Dim>, AttrError> {
         let all = self.list(name)?;
-        let one = |a: &Attr| match a {
-            Attr::Int(v) => Some(Dim::from(*v)),
-            Attr::Dim(d) => Some(d.clone()),
-            _ => None,
-        };
         all.iter()
-            .map(one)
+            .map(Attr::as_dim)
             .collect::<Option<_>>()
             .ok_or_else(|| AttrError::Kind(name.into(), "a list of dimensions"))
     }

@@ -7,7 +7,7 @@ use frit_ir::target::{KernelRow, LayoutClass};
 use super::lanes::Lanes;
 use super::real::Real;
 use super::row::{Body, CpuRow, PLAIN, int, kernel, one};
-use super::walk;
+use super::walk::Line;
 use crate::args::{Args, Operand};
 use crate::expr::TILE;
 use crate::expr::io::{self, Rect};
@@ -29,28 +29,6 @@ pub static ROWS: &[CpuRow] = &[CpuRow {
 }];
 
 struct Softmax;
-
-/// A row along the axis: `n` elements, `stride` apart.
-struct Line {
-    ptr: *mut u8,
-    stride: isize,
-}
-
-impl Line {
-    /// Row number `row` of `o`, whose extent along the axis counts as 1.
-    fn of(o: &Operand, axis: usize, row: usize) -> Line {
-        let mut dims = o.dims;
-        dims[axis] = 1;
-        let rank = o.rank as usize;
-        let size = o.dtype.info().unit_bytes as isize;
-        let at = walk::offset(row, &dims[..rank], o.strides());
-        Line { ptr: o.ptr.wrapping_offset(at * size), stride: o.strides[axis] as isize }
-    }
-
-    fn at(&self, i: usize, size: usize) -> *mut u8 {
-        self.ptr.wrapping_offset(i as isize * self.stride * size as isize)
-    }
-}
 
 impl Body for Softmax {
     #[inline(always)]

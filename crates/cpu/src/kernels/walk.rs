@@ -1,5 +1,6 @@
 //! Walking strided operands: where the n-th element lies, and copies between any two layouts.
 
+use crate::args::Operand;
 use crate::pool::Team;
 
 /// Number of elements of `dims`.
@@ -16,6 +17,29 @@ pub(crate) fn offset(mut n: usize, dims: &[i64], strides: &[i64]) -> isize {
         n /= d;
     }
     at
+}
+
+/// A row of an operand along one axis: its elements lie `stride` apart.
+pub(crate) struct Line {
+    pub ptr: *mut u8,
+    pub stride: isize,
+}
+
+impl Line {
+    /// Row number `row` of `o`, whose extent along the axis counts as 1.
+    pub fn of(o: &Operand, axis: usize, row: usize) -> Line {
+        let mut dims = o.dims;
+        dims[axis] = 1;
+        let rank = o.rank as usize;
+        let size = o.dtype.info().unit_bytes as isize;
+        let at = offset(row, &dims[..rank], o.strides());
+        Line { ptr: o.ptr.wrapping_offset(at * size), stride: o.strides[axis] as isize }
+    }
+
+    /// Element `i`, where elements have `size` bytes.
+    pub fn at(&self, i: usize, size: usize) -> *mut u8 {
+        self.ptr.wrapping_offset(i as isize * self.stride * size as isize)
+    }
 }
 
 /// One side of a copy: first byte and strides in elements, which may be negative.
