@@ -8,8 +8,8 @@ use crate::args::Kernel;
 use crate::isa::Isa;
 use crate::kernels::row::{COMPUTE, CpuRow};
 use crate::kernels::{
-    attention, concat, copy, dequantize, expr, flip, gather, linear, matmul, norm, pad, quantize, reduce,
-    rotary, softmax, write_kv,
+    attention, concat, copy, cumsum, dequantize, expr, flip, gather, linear, matmul, norm, pad, quantize,
+    reduce, rotary, softmax, write_kv,
 };
 
 /// Alignment of values in the arena, in bytes: a cache line.
@@ -25,6 +25,7 @@ static FILES: &[&[CpuRow]] = &[
     write_kv::ROWS,
     expr::ROWS,
     softmax::ROWS,
+    cumsum::ROWS,
     reduce::ROWS,
     gather::ROWS,
     concat::ROWS,

@@ -8,6 +8,7 @@ mod attention_cases;
 mod broadcast;
 mod concat;
 mod copy;
+mod cumsum;
 mod dequantize;
 mod expr;
 mod flip;
@@ -52,6 +53,7 @@ const OPS: &[fn() -> OpDef] = &[
     gather::def,
     reduce::def,
     softmax::def,
+    cumsum::def,
     dequantize::def,
     matmul::def,
     quantize::def,

@@ -119,11 +119,12 @@ fn reference(ctx: &RefCtx) -> Result<Vec<Tensor>, OpError> {
 }
 
 /// The accumulator's type: f64 for every float.
-fn wide(d: DType) -> DType {
+pub(crate) fn wide(d: DType) -> DType {
     if d.is_float() { DType::F64 } else { d }
 }
 
-fn combine(step: ScalarOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
+/// `step` of two values that stand for `dtype`: floats in f64, integers wrapped in their type.
+pub(crate) fn combine(step: ScalarOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
     match (a, b) {
         (Scalar::Int(x), Scalar::Int(y)) => Scalar::Int((step.info().int)(&[x, y], dtype)).cast(dtype, dtype),
         _ => Scalar::Float((step.info().float)(&[a.to_f64(), b.to_f64()])),

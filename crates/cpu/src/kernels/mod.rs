@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod concat;
 pub mod copy;
+pub mod cumsum;
 pub mod dequantize;
 pub mod expr;
 pub mod flip;

@@ -24,6 +24,11 @@ pub(crate) trait Wide: Copy + PartialOrd + 'static {
     /// # Safety
     /// The element is writable.
     unsafe fn store(self, dtype: DType, p: *mut u8);
+    /// The values `v`, rounded or wrapped, as neighbouring elements of type `dtype` from `p` on.
+    ///
+    /// # Safety
+    /// The elements are writable.
+    unsafe fn store_all<L: Lanes>(dtype: DType, v: &[Self], p: *mut u8);
     /// Whether it is NaN.
     fn is_nan(self) -> bool;
     /// a + b; integers wrap.
@@ -99,6 +104,11 @@ impl Wide for f32 {
         }
     }
     #[inline(always)]
+    unsafe fn store_all<L: Lanes>(dtype: DType, v: &[f32], p: *mut u8) {
+        // SAFETY: the caller's.
+        unsafe { io::store::<L>(dtype, v.as_ptr().cast(), p, &rect(1, v.len())) }
+    }
+    #[inline(always)]
     fn is_nan(self) -> bool {
         f32::is_nan(self)
     }
@@ -128,6 +138,11 @@ impl Wide for f64 {
     unsafe fn store(self, _: DType, p: *mut u8) {
         // SAFETY: the caller's.
         unsafe { p.cast::<f64>().write(self) }
+    }
+    #[inline(always)]
+    unsafe fn store_all<L: Lanes>(dtype: DType, v: &[f64], p: *mut u8) {
+        // SAFETY: the caller's.
+        unsafe { io::store::<L>(dtype, v.as_ptr().cast(), p, &rect(1, v.len())) }
     }
     #[inline(always)]
     fn is_nan(self) -> bool {
@@ -164,6 +179,11 @@ impl Wide for i64 {
     unsafe fn store(self, dtype: DType, p: *mut u8) {
         // SAFETY: the caller's.
         unsafe { put_ints(dtype, &[self], p) }
+    }
+    #[inline(always)]
+    unsafe fn store_all<L: Lanes>(dtype: DType, v: &[i64], p: *mut u8) {
+        // SAFETY: the caller's.
+        unsafe { put_ints(dtype, v, p) }
     }
     #[inline(always)]
     fn is_nan(self) -> bool {

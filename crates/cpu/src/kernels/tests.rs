@@ -462,3 +462,56 @@ fn quantize_matches_its_definition() {
         assert_close(&got[0].values(), &want, 0.0, 0.0, "quantized");
     }
 }
+
+#[test]
+fn running_sums_of_every_layout_and_in_place() {
+    for d in [DType::F32, DType::BF16, DType::F64, DType::I32, DType::U8] {
+        for (dims, strides) in [
+            ([2, 300, 3], [900, 3, 1]),
+            ([3, 2, 515], [1100, 520, 1]),
+            ([2, 5, 270], [1, 2, 10]),
+            ([33, 1, 2], [2, 66, 1]),
+        ] {
+            for (axis, way) in (0..3).flat_map(|a| (0..4).map(move |w| (a, w))) {
+                let (exclusive, reverse) = (way & 1 == 1, way & 2 == 2);
+                // Whole numbers, so few that every sum is exact in bf16 too.
+                let n: i64 = dims.iter().product();
+                let x: Vec<f64> = (0..n).map(|i| f64::from(u8::from(i % 7 == 3))).collect();
+                let own = dense(&dims);
+                let mut want = vec![0.0; n as usize];
+                each(&dims, |i| {
+                    let mut sum = 0.0;
+                    for j in 0..dims[axis] {
+                        let taken = if reverse { j > i[axis] } else { j < i[axis] };
+                        if taken || (j == i[axis] && !exclusive) {
+                            let at = |a: usize| if a == axis { j } else { i[a] };
+                            sum += x[(0..3).map(|a| at(a) * own[a]).sum::<i64>() as usize];
+                        }
+                    }
+                    let at = i.iter().zip(&own).map(|(i, s)| i * s).sum::<i64>() as usize;
+                    want[at] = if d == DType::U8 { sum % 256.0 } else { sum };
+                });
+                let params = [axis as f64, f64::from(u8::from(exclusive)), f64::from(u8::from(reverse))];
+                let a = Array::strided(d, &dims, &strides, &x);
+                let got = Call::new(&cumsum::ROWS[0], vec![a], vec![Array::room(d, &dims)]).params(params);
+                assert_close(&got.run()[0].values(), &want, 0.0, 0.0, "strided");
+                let a = Array::of(d, &dims, &x);
+                let mut call =
+                    Call::new(&cumsum::ROWS[0], vec![a], vec![Array::room(d, &dims)]).params(params);
+                call.in_place = Some(0);
+                assert_close(&call.run()[0].values(), &want, 0.0, 0.0, "in place");
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_from_the_end_are_exact_behind_large_values() {
+    let x: Vec<f64> = (0..64).map(|i| if i < 32 { 1e8 } else { 1.0 }).collect();
+    for (dims, axis) in [([1, 64], 1.0), ([64, 1], 0.0)] {
+        let a = Array::of(DType::F32, &dims, &x);
+        let call = Call::new(&cumsum::ROWS[0], vec![a], vec![Array::room(DType::F32, &dims)]);
+        let got = call.params([axis, 0.0, 1.0]).run()[0].values();
+        assert_eq!(got[32..], (1..=32).rev().map(f64::from).collect::<Vec<_>>());
+    }
+}

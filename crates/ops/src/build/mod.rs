@@ -447,6 +447,15 @@ impl Builder {
         self.node("softmax", Attrs::new().with("axis", axis).with("log", false), &[x])
     }
 
+    /// Running sums of `x` along `axis`: up to and with each element, with `exclusive` without it, with `reverse` from the end.
+    ///
+    /// # Errors
+    /// No such axis; neither floats nor integers.
+    pub fn cumsum(&mut self, x: ValueId, axis: i64, exclusive: bool, reverse: bool) -> Built {
+        let attrs = Attrs::new().with("axis", axis).with("exclusive", exclusive).with("reverse", reverse);
+        self.node("cumsum", attrs, &[x])
+    }
+
     /// `a [..., M, K]` times `b [..., K, N]`.
     ///
     /// # Errors
