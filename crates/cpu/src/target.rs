@@ -9,7 +9,7 @@ use crate::isa::Isa;
 use crate::kernels::row::{COMPUTE, CpuRow};
 use crate::kernels::{
     attention, concat, copy, cumsum, dequantize, expr, flip, gather, linear, matmul, norm, pad, quantize,
-    reduce, rotary, softmax, write_kv,
+    reduce, rotary, softmax, sort, write_kv,
 };
 
 /// Alignment of values in the arena, in bytes: a cache line.
@@ -26,6 +26,7 @@ static FILES: &[&[CpuRow]] = &[
     expr::ROWS,
     softmax::ROWS,
     cumsum::ROWS,
+    sort::ROWS,
     reduce::ROWS,
     gather::ROWS,
     concat::ROWS,

@@ -19,6 +19,7 @@ mod matmul;
 mod norm;
 mod pad;
 mod quantize;
+mod ranking;
 mod reduce;
 mod reshape;
 mod residual_norm;
@@ -27,6 +28,8 @@ mod rotary;
 mod shapes;
 mod slice;
 mod softmax;
+mod sort;
+mod top_k;
 mod transpose;
 mod util;
 mod write_kv;
@@ -54,6 +57,8 @@ const OPS: &[fn() -> OpDef] = &[
     reduce::def,
     softmax::def,
     cumsum::def,
+    sort::def,
+    top_k::def,
     dequantize::def,
     matmul::def,
     quantize::def,

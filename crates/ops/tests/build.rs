@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use frit_ir::graph::GraphError;
-use frit_ir::{DType, Graph, ScalarOp, Tensor, ValueId};
+use frit_ir::{DType, Dim, Graph, ScalarOp, Tensor, ValueId};
 use frit_ops::build::{Attention, Builder, Reduce, Rotary};
 use frit_ops::interpret::{InterpretError, Results, interpret};
 use frit_ops::{cases, registry};
@@ -27,6 +27,7 @@ fn wrong_shapes_are_refused_at_the_call_and_both_are_named() {
     let w = input(&mut b, "w", &[7, 2, 3]);
     let h = b.input("h", DType::F16, [3i64, 2]).unwrap();
     let q = b.param("q", DType::Q8_0, [4i64, 32]).unwrap();
+    let long = input(&mut b, "long", &[1 << 31]);
     let all = [
         (b.matmul(x, y), "`matmul`: [2, 3] and [5, 2] do not multiply: inner extents: 3 = 5 must hold"),
         (b.matmul(w, z), "[7, 2, 3] and [4, 3, 2] do not multiply: batch"),
@@ -47,6 +48,10 @@ fn wrong_shapes_are_refused_at_the_call_and_both_are_named() {
         (b.softmax(x, 2), "axes -2 to 1"),
         (b.cumsum(x, 2, false, false), "axes -2 to 1"),
         (b.cumsum(q, 0, false, false), "operand 0 is Q8_0"),
+        (b.sort(q, 0, false).map(|v| v.0), "storage type"),
+        (b.top_k(x, 1, 4i64, true).map(|v| v.0), "attribute `k`, axis 1 of [2, 3]: 4 <= 3 must hold"),
+        (b.top_k(x, 1, -1i64, true).map(|v| v.0), "attribute `k`: 0 <= -1 must hold"),
+        (b.sort(long, 0, true).map(|v| v.1), "i32 indices: 2147483648 <= 2147483647 must hold"),
         (b.reduce(Reduce::Any, x, &[0], false), "`any` does not take f32"),
         (b.reduce(Reduce::Sum, x, &[0, -2], false), "names axis 0 twice"),
         (b.dequantize(x, DType::F32), "block format"),
@@ -95,6 +100,25 @@ fn sizes_and_values_are_checked() {
 }
 
 #[test]
+fn the_largest_of_fewer_than_asked_for_are_refused_when_sizes_are_bound() {
+    let mut b = Builder::new("largest");
+    let t = b.symbol("T", 1, 8).unwrap();
+    let x = b.input("x", DType::F32, [t.clone()]).unwrap();
+    let (values, indices) = b.top_k(x, 0, 3i64, true).unwrap();
+    let (half, _) = b.top_k(x, 0, t.ceil_div(&Dim::from(2i64)), false).unwrap();
+    for (name, v) in [("values", values), ("indices", indices), ("half", half)] {
+        b.output(name, v).unwrap();
+    }
+    let g = b.finish();
+    let x = |v: &[f32]| [("x", Tensor::from_f32(&[v.len()], v).unwrap())];
+    let got = run(&g, &[("T", 5)], &x(&[1.0, 5.0, -2.0, 5.0, 4.0])).unwrap();
+    let got: Vec<Vec<f64>> = got.outputs.iter().map(|o| o.1.to_f64().unwrap()).collect();
+    assert_eq!(got, [[5.0, 5.0, 4.0], [1.0, 3.0, 4.0], [-2.0, 1.0, 4.0]]);
+    let e = run(&g, &[("T", 2)], &x(&[1.0, 2.0])).expect_err("two elements, three asked for").to_string();
+    assert!(e.contains("attribute `k`, axis 0 of [T]") && e.contains("got 3 and 2"), "{e}");
+}
+
+#[test]
 fn symbols_go_through_inference() {
     let mut b = Builder::new("symbols");
     let (t, s) = (b.symbol("T", 1, 64).unwrap(), b.symbol("S", 0, 64).unwrap());
@@ -122,14 +146,19 @@ fn symbols_go_through_inference() {
         (b.with_number(ScalarOp::Gt, x, 0.5), "bool[T, 8]"),
         (b.softmax(x, -1), "f32[T, 8]"),
         (b.cumsum(ids, 1, false, true), "i64[2, S]"),
+        (b.sort(x, 0, false).map(|v| v.0), "f32[T, 8]"),
+        (b.sort(ids, 0, false).map(|v| v.1), "i32[2, S]"),
+        (b.top_k(x, 0, t.ceil_div(&2.into()), true).map(|v| v.1), "i32[ceildiv(T, 2), 8]"),
+        (b.top_k(y, 0, 5i64, false).map(|v| v.0), "f32[5, 8]"),
     ];
     for (i, (v, want)) in all.into_iter().enumerate() {
         let v = v.unwrap_or_else(|e| panic!("call {i}: {e}"));
         assert_eq!(b.ty(v).unwrap().to_string(), want, "call {i}");
     }
-    // What depends on the sizes is left to each run: joining along axis 1, repeating the edge of an empty dimension.
+    // What depends on the sizes is left to each run: joining along axis 1, repeating the edge of an empty dimension, and
+    // whether there are as many elements as `top_k` is asked for.
     let why: Vec<&str> = b.graph().guards.iter().map(|g| g.why.as_str()).collect();
-    let wants = ["join along axis 1", "pad by edge"];
+    let wants = ["join along axis 1", "pad by edge", "`k`, axis 0 of [T, 8]", "`k`, axis 0 of [S, 8]"];
     assert_eq!(why.len(), wants.len(), "{why:?}");
     assert!(why.iter().zip(wants).all(|(why, want)| why.contains(want)), "{why:?}");
 }

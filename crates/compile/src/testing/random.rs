@@ -85,7 +85,7 @@ const STEPS: &[Step] = &[
     cache,
 ];
 
-/// The graph of this seed: up to `steps` nodes or groups of nodes.
+/// The graph of this seed: up to `steps` nodes or groups of nodes, then one that sums or orders.
 ///
 /// # Errors
 /// An op refused what the generator is sure of: a mistake here or in the op.
@@ -99,8 +99,9 @@ pub fn random_graph(seed: u64, steps: usize) -> Result<Generated, GraphError> {
         let v = m.input(&shape)?;
         m.pool.push(v);
     }
-    for _ in 0..steps {
-        let step = STEPS[m.n.within(0, STEPS.len() as i64) as usize];
+    for i in 0..=steps {
+        // The last is no choice, so that graphs of known seeds begin as they did.
+        let step = if i == steps { ordered } else { STEPS[m.n.within(0, STEPS.len() as i64) as usize] };
         let v = step(&mut m)?;
         if m.elements(v)? <= MAX_ELEMENTS {
             m.pool.push(v);
@@ -284,6 +285,27 @@ fn reduce(m: &mut Maker) -> Built {
 fn softmax(m: &mut Maker) -> Built {
     let x = m.such(|t| t.rank() > 0)?;
     m.b.softmax(x, -1)
+}
+
+/// Running sums and values in order. Not their indices, which jump where two values are near each other.
+fn ordered(m: &mut Maker) -> Built {
+    let x = m.such(|t| t.rank() > 0)?;
+    let last = m.b.ty(x)?.shape.last().and_then(Dim::as_const);
+    let either = |m: &mut Maker| m.n.within(0, 2) == 0;
+    match (m.index(3), last) {
+        (0, _) => {
+            let (exclusive, reverse) = (either(m), either(m));
+            m.b.cumsum(x, -1, exclusive, reverse)
+        }
+        (1, Some(n)) if n > 0 => {
+            let (k, largest) = (m.n.within(1, n + 1), either(m));
+            Ok(m.b.top_k(x, -1, k, largest)?.0)
+        }
+        _ => {
+            let descending = either(m);
+            Ok(m.b.sort(x, 0, descending)?.0)
+        }
+    }
 }
 
 fn norm(m: &mut Maker) -> Built {

@@ -19,6 +19,7 @@ pub mod reduce;
 pub mod rotary;
 pub mod row;
 pub mod softmax;
+pub mod sort;
 pub(crate) mod walk;
 pub mod write_kv;
 

@@ -456,6 +456,39 @@ impl Builder {
         self.node("cumsum", attrs, &[x])
     }
 
+    /// The elements of `x` along `axis` in order, and their indices along it (i32, as [`Builder::gather`] takes them). Equal
+    /// elements keep their order, NaN is above every number.
+    ///
+    /// # Errors
+    /// No such axis; a storage type; an axis of more elements than i32 can count.
+    pub fn sort(
+        &mut self,
+        x: ValueId,
+        axis: i64,
+        descending: bool,
+    ) -> Result<(ValueId, ValueId), GraphError> {
+        let attrs = Attrs::new().with("axis", axis).with("descending", descending);
+        let all = self.push("sort", attrs, &[x])?;
+        Ok((all[0], all[1]))
+    }
+
+    /// The `k` largest elements of `x` along `axis`, the largest first, or the smallest, the smallest first, and their indices
+    /// along it. What comes first of equal elements, and NaN, as in [`Builder::sort`].
+    ///
+    /// # Errors
+    /// As [`Builder::sort`]; `k` is negative or more than there are.
+    pub fn top_k(
+        &mut self,
+        x: ValueId,
+        axis: i64,
+        k: impl Into<Dim>,
+        largest: bool,
+    ) -> Result<(ValueId, ValueId), GraphError> {
+        let attrs = Attrs::new().with("axis", axis).with("k", k.into()).with("largest", largest);
+        let all = self.push("top_k", attrs, &[x])?;
+        Ok((all[0], all[1]))
+    }
+
     /// `a [..., M, K]` times `b [..., K, N]`.
     ///
     /// # Errors
