@@ -18,8 +18,7 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// Outputs by name.
-pub type Outputs = Vec<(String, Tensor)>;
+pub use crate::check::Outputs;
 
 /// Compiles `graph` for the CPU and runs it once with `sizes` and `values` (inputs, parameters and states by name).
 ///

@@ -1,8 +1,10 @@
 //! What the tests of the whole share: op cases as graphs, running them on a device, golden data.
 
 pub mod case;
+pub mod check;
 pub mod cpu;
 pub mod gguf;
 pub mod golden;
+pub mod gpu;
 pub mod random;
 pub mod reference;

@@ -3,12 +3,11 @@
 
 use std::sync::{Arc, LazyLock};
 
-use frit_compile::CompileOptions;
 use frit_cpu::isa::Isa;
 use frit_cpu::pool::Pool;
-use frit_ir::Tensor;
 use frit_ir::op::{Case, Registry};
-use frit_tests::{case, cpu};
+use frit_tests::check::{self, Checked};
+use frit_tests::cpu;
 
 /// The least number of cases that there must be, all ops together; it may only grow.
 const CASES: usize = 10142;
@@ -17,42 +16,15 @@ const CASES: usize = 10142;
 static POOLS: LazyLock<Vec<Arc<Pool>>> =
     LazyLock::new(|| [1, 2, 3].into_iter().map(|n| Arc::new(Pool::new(n).unwrap())).collect());
 
-/// The elements, or the bytes of types that are only moved.
-fn numbers(t: &Tensor) -> Result<Vec<f64>, String> {
-    if frit_ops::cases::is_storage(t.dtype()) {
-        return Ok(t.bytes().iter().map(|b| f64::from(*b)).collect());
-    }
-    t.to_f64().map_err(|e| e.to_string())
-}
-
 fn check(registry: &Registry, op: &str, c: &Case, pools: &[Arc<Pool>], isas: &[Isa]) -> Result<(), String> {
-    let reference =
-        frit_ops::interpret::reference_of_case(registry, op, c).map_err(|e| format!("reference: {e}"))?;
-    let g = case::build(registry, op, c).map_err(|e| format!("graph: {e}"))?;
-    let mut options = CompileOptions::default();
-    options.fuse = false;
-    let mut first: Option<cpu::Outputs> = None;
+    let checked = Checked::new(registry, op, c)?;
+    let (g, options) = (&checked.graph, check::options());
+    let mut first: Option<check::Outputs> = None;
     for isa in isas {
         for pool in pools {
             let got = cpu::run(&g.graph, registry, pool, *isa, &options, &[], &g.values)?;
-            for ((name, got), want) in got.iter().zip(&reference) {
-                if got.shape() != want.shape() || got.dtype() != want.dtype() {
-                    return Err(format!(
-                        "{name}: {}{:?}, expected {}{:?}",
-                        got.dtype(),
-                        got.shape(),
-                        want.dtype(),
-                        want.shape()
-                    ));
-                }
-                let (g, w) = (numbers(got)?, numbers(want)?);
-                if let Some((i, a, b)) = case::differs(&g, &w, c.tolerance) {
-                    return Err(format!(
-                        "{isa:?}, {} threads: {name}[{i}] = {a}, expected {b}",
-                        pool.threads()
-                    ));
-                }
-            }
+            let place = |e| format!("{isa:?}, {} threads: {e}", pool.threads());
+            checked.compare(&got).map_err(place)?;
             // Within one instruction set the number of threads changes no bit.
             match &first {
                 Some(f) if pool.threads() != pools[0].threads() => {

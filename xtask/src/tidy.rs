@@ -26,6 +26,7 @@ const ENVIRONMENT: &[&str] = &["crates/cli/src/env.rs", "xtask/"];
 /// Modules in which `unsafe` may stand.
 const UNSAFE: &[&str] = &[
     "crates/cpu/",
+    "crates/gpu/src/drivers/",
     "crates/formats/src/map",
     "tests/",
     "crates/models/tests/allocation.rs",

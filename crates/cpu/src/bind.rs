@@ -1,22 +1,16 @@
 //! Turning a schedule into tables that a run reads without looking anything up: every dimension expression once, every
 //! step's operands as indices into them, every kernel as a function.
 
-use std::collections::HashMap;
-
 use frit_ir::DType;
-use frit_ir::dim::{Dim, Sym};
 use frit_ir::op::ParamValue;
 use frit_ir::schedule::{KernelStep, Operand as Place, Region, Schedule, SizeGuard, Step};
-use frit_ir::symbols::{DimGuard, Relation};
+use frit_ir::sizes::{DimId, Sizes};
 
 use crate::args::Kernel;
 use crate::error::ExecError;
 use crate::expr::Program;
 use crate::isa::Isa;
 use crate::target;
-
-/// Index of a dimension expression in [`Tables::dims`].
-pub(crate) type DimId = u32;
 
 /// A parameter: an evaluated dimension or a number.
 #[derive(Clone, Copy, Debug)]
@@ -63,35 +57,10 @@ pub(crate) struct PortDims {
 
 /// Everything a run needs, but for memory and sizes.
 pub(crate) struct Tables {
-    pub symbols: Vec<(Sym, i64, i64)>,
-    pub bounds: Vec<(DimId, i64)>,
-    pub guards: Vec<(DimId, DimGuard, DimId)>,
-    pub dims: Vec<Dim>,
+    pub sizes: Sizes,
     pub steps: Vec<Bound>,
     pub inputs: Vec<PortDims>,
     pub outputs: Vec<PortDims>,
-}
-
-#[derive(Default)]
-struct Interner {
-    dims: Vec<Dim>,
-    index: HashMap<Dim, DimId>,
-}
-
-impl Interner {
-    fn add(&mut self, d: &Dim) -> DimId {
-        if let Some(i) = self.index.get(d) {
-            return *i;
-        }
-        let i = self.dims.len() as DimId;
-        self.dims.push(d.clone());
-        self.index.insert(d.clone(), i);
-        i
-    }
-
-    fn all(&mut self, dims: &[Dim]) -> Vec<DimId> {
-        dims.iter().map(|d| self.add(d)).collect()
-    }
 }
 
 impl Tables {
@@ -100,7 +69,7 @@ impl Tables {
     /// # Errors
     /// A row that this build lacks, an expression that cannot be compiled.
     pub fn new(s: &Schedule, isa: Isa) -> Result<Tables, ExecError> {
-        let mut dims = Interner::default();
+        let mut dims = Sizes::new(s);
         let steps = s
             .steps
             .iter()
@@ -116,49 +85,11 @@ impl Tables {
                 .collect()
         };
         let (inputs, outputs) = (ports(&s.inputs), ports(&s.outputs));
-        let bounds = s.symbols.bounds().iter().map(|(d, m)| (dims.add(d), *m)).collect();
-        let guards = s.guards.iter().map(|g| (dims.add(&g.left), g.clone(), dims.add(&g.right))).collect();
-        let symbols = s.symbols.iter().map(|(n, r)| (n.clone(), r.min, r.max)).collect();
-        Ok(Tables { symbols, bounds, guards, dims: dims.dims, steps, inputs, outputs })
-    }
-
-    /// Evaluates every dimension for `sizes` (in the order of [`Tables::symbols`]) and checks ranges and guards.
-    ///
-    /// # Errors
-    /// A size outside its range, a guard or bound that does not hold, an overflow.
-    pub fn evaluate(&self, sizes: &[i64], values: &mut Vec<i64>) -> Result<(), ExecError> {
-        for ((name, min, max), v) in self.symbols.iter().zip(sizes) {
-            if v < min || v > max {
-                return Err(ExecError::Range { name: name.name().into(), value: *v, min: *min, max: *max });
-            }
-        }
-        let bind = |s: &Sym| self.symbols.iter().position(|(n, ..)| n == s).map(|i| sizes[i]);
-        values.clear();
-        for d in &self.dims {
-            values.push(d.eval(&bind)?);
-        }
-        for (d, max) in &self.bounds {
-            let value = values[*d as usize];
-            if value > *max {
-                let name = self.dims[*d as usize].to_string();
-                return Err(ExecError::Range { name, value, min: i64::MIN, max: *max });
-            }
-        }
-        for (l, g, r) in &self.guards {
-            let (left, right) = (values[*l as usize], values[*r as usize]);
-            let holds = match g.relation {
-                Relation::Equal => left == right,
-                Relation::AtMost => left <= right,
-            };
-            if !holds {
-                return Err(ExecError::Guard { why: g.why.clone(), left, right });
-            }
-        }
-        Ok(())
+        Ok(Tables { sizes: dims, steps, inputs, outputs })
     }
 }
 
-fn bind_step(s: &Schedule, k: &KernelStep, isa: Isa, dims: &mut Interner) -> Result<Bound, ExecError> {
+fn bind_step(s: &Schedule, k: &KernelStep, isa: Isa, dims: &mut Sizes) -> Result<Bound, ExecError> {
     let candidates = k.candidates.iter().map(|c| {
         let kernel = target::kernel(c.row, isa).ok_or_else(|| ExecError::Row {
             step: k.name.clone(),
@@ -185,7 +116,7 @@ fn bind_step(s: &Schedule, k: &KernelStep, isa: Isa, dims: &mut Interner) -> Res
     Ok(Bound { name: k.name.clone(), candidates, operands, programs, scratch: k.scratch })
 }
 
-fn window(s: &Schedule, o: &Place, dims: &mut Interner) -> Window {
+fn window(s: &Schedule, o: &Place, dims: &mut Sizes) -> Window {
     let packed = o.region == Region::Weights && s.weights[o.buffer as usize].packing.is_some();
     Window {
         region: o.region,

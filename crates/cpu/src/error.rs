@@ -3,6 +3,7 @@
 use crate::pool::PoolError;
 use frit_ir::DType;
 use frit_ir::dim::DimError;
+use frit_ir::sizes::SizeError;
 
 /// An error of the CPU backend. Messages name the symbol, weight, input or state concerned.
 #[derive(Debug, thiserror::Error)]
@@ -169,4 +170,14 @@ pub enum ExecError {
         /// The pool's report.
         source: PoolError,
     },
+}
+
+impl From<SizeError> for ExecError {
+    fn from(e: SizeError) -> ExecError {
+        match e {
+            SizeError::Dim(e) => ExecError::Dim(e),
+            SizeError::Range { name, value, min, max } => ExecError::Range { name, value, min, max },
+            SizeError::Guard { why, left, right } => ExecError::Guard { why, left, right },
+        }
+    }
 }

@@ -98,10 +98,10 @@ impl Executable {
     /// # Errors
     /// No such symbol.
     pub fn symbol(&self, name: &str) -> Result<usize, ExecError> {
-        let all = &self.tables.symbols;
-        all.iter().position(|(s, ..)| s.name() == name).ok_or_else(|| ExecError::Symbol {
+        let sizes = &self.tables.sizes;
+        sizes.position(name).ok_or_else(|| ExecError::Symbol {
             name: name.into(),
-            known: all.iter().map(|(s, ..)| s.name()).collect::<Vec<_>>().join(", "),
+            known: sizes.symbols().iter().map(|(s, ..)| s.name()).collect::<Vec<_>>().join(", "),
         })
     }
 
@@ -268,25 +268,26 @@ impl Session {
     /// A symbol that is unknown, out of range or missing; no memory.
     pub fn new(exe: &Arc<Executable>, fixed: &[(&str, i64)]) -> Result<Session, ExecError> {
         let t = &exe.tables;
-        let mut pinned = vec![None; t.symbols.len()];
+        let symbols = t.sizes.symbols();
+        let mut pinned = vec![None; symbols.len()];
         for (name, v) in fixed {
             let i = exe.symbol(name)?;
-            let (s, min, max) = &t.symbols[i];
+            let (s, min, max) = &symbols[i];
             if v < min || v > max {
                 return Err(ExecError::Range { name: s.name().into(), value: *v, min: *min, max: *max });
             }
             pinned[i] = Some(*v);
         }
         let s = &exe.schedule;
-        let pin = |n: &frit_ir::Sym| t.symbols.iter().position(|(x, ..)| x == n).and_then(|i| pinned[i]);
+        let pin = |n: &frit_ir::Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| pinned[i]);
         let states = s.states.iter().map(|p| {
             let bytes = p.ty.bytes().eval(&pin)?;
             allocate(&format!("state `{}`", p.name), bytes.max(0) as usize)
         });
         let states = states.collect::<Result<Vec<_>, ExecError>>()?;
         let most = |n: &frit_ir::Sym| {
-            let i = t.symbols.iter().position(|(x, ..)| x == n)?;
-            Some(pinned[i].unwrap_or(t.symbols[i].2))
+            let i = symbols.iter().position(|(x, ..)| x == n)?;
+            Some(pinned[i].unwrap_or(symbols[i].2))
         };
         let ports = |all: &[frit_ir::schedule::Port], what: &str| -> Result<Vec<Buffer>, ExecError> {
             all.iter()
@@ -303,10 +304,10 @@ impl Session {
         let operands = t.steps.iter().map(|b| b.operands.len()).sum();
         let params = t.steps.iter().map(most_params).sum();
         Ok(Session {
-            sizes: pinned.iter().zip(&t.symbols).map(|(p, (_, min, _))| p.unwrap_or(*min)).collect(),
+            sizes: pinned.iter().zip(symbols).map(|(p, (_, min, _))| p.unwrap_or(*min)).collect(),
             fixed: pinned,
             bound: false,
-            values: Vec::with_capacity(t.dims.len()),
+            values: Vec::with_capacity(t.sizes.len()),
             ready: Vec::with_capacity(t.steps.len()),
             operands: Vec::with_capacity(operands),
             params: Vec::with_capacity(params),
@@ -324,7 +325,7 @@ impl Session {
     /// # Errors
     /// No memory.
     pub fn fresh(&self) -> Result<Session, ExecError> {
-        let names = self.exe.tables.symbols.iter().map(|(s, ..)| s.name());
+        let names = self.exe.tables.sizes.symbols().iter().map(|(s, ..)| s.name());
         let fixed: Vec<(&str, i64)> = names.zip(&self.fixed).filter_map(|(n, f)| Some((n, (*f)?))).collect();
         Session::new(&self.exe, &fixed)
     }
@@ -340,7 +341,7 @@ impl Session {
     /// The session fixed it to another value.
     pub fn set_size(&mut self, slot: usize, value: i64) -> Result<(), ExecError> {
         if let Some(fixed) = self.fixed[slot].filter(|f| *f != value) {
-            let name = self.exe.tables.symbols[slot].0.name().into();
+            let name = self.exe.tables.sizes.symbols()[slot].0.name().into();
             return Err(ExecError::Fixed { name, fixed, value });
         }
         if self.sizes[slot] != value {
@@ -385,7 +386,7 @@ impl Session {
     /// # Errors
     /// An extent that overflows.
     pub fn state_dims(&self, slot: usize) -> Result<Vec<usize>, ExecError> {
-        let symbols = &self.exe.tables.symbols;
+        let symbols = self.exe.tables.sizes.symbols();
         let fixed = |n: &frit_ir::Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| self.fixed[i]);
         let dims = self.exe.schedule.states[slot].ty.shape.iter();
         dims.map(|d| Ok(d.eval(&fixed)?.max(0) as usize)).collect()
@@ -444,7 +445,7 @@ impl Session {
         self.operands.clear();
         self.params.clear();
         self.given.fill(false);
-        t.evaluate(&self.sizes, &mut self.values)?;
+        t.sizes.evaluate(&self.sizes, &mut self.values)?;
         for step in &t.steps {
             self.bind_step(step)?;
         }

@@ -53,6 +53,7 @@ pub fn target(threads: usize) -> Target {
         rows: rows().map(|r| r.row).collect(),
         scalars: ScalarOp::all().collect(),
         compute,
+        lacks: vec![],
     }
 }
 

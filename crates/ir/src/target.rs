@@ -77,6 +77,8 @@ pub enum ParamType {
     I64,
     /// 32-bit float.
     F32,
+    /// A real number as the bits of the type of the step's first result.
+    Stored,
 }
 
 /// One parameter of a kernel.
@@ -128,6 +130,8 @@ pub struct Target {
     pub scalars: Vec<ScalarOp>,
     /// Compute types that its expression kernels have.
     pub compute: Vec<DType>,
+    /// Types that no row takes on this device, whatever its table says.
+    pub lacks: Vec<DType>,
 }
 
 impl Target {

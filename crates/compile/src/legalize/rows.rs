@@ -114,6 +114,10 @@ impl<'a> Rows<'a> {
         let Some(outputs) = assign(row.outputs, &vec![true; call.outputs.len()], call.lowered) else {
             return no(1, "gives another list of results".into());
         };
+        let types = call.inputs.iter().flatten().copied().chain(call.outputs);
+        if let Some(t) = types.into_iter().find(|t| self.target.lacks.contains(&t.dtype)) {
+            return no(2, format!("takes no {} on this device", t.dtype));
+        }
         for (place, (ty, whole)) in inputs.iter().zip(call.inputs.iter().zip(call.params)) {
             let (spec, Some(ty)) = (&row.inputs[*place as usize], ty) else { continue };
             if let Err(text) = fit_operand(spec, ty, *whole) {
@@ -323,8 +327,8 @@ fn param<'l>(
 
 fn convert(value: &ParamValue, ty: ParamType) -> Result<ParamValue, &'static str> {
     match (ty, value) {
-        (ParamType::F32, ParamValue::Float(_)) => Ok(value.clone()),
-        (ParamType::F32, ParamValue::Dim(d)) => match d.as_const() {
+        (ParamType::F32 | ParamType::Stored, ParamValue::Float(_)) => Ok(value.clone()),
+        (ParamType::F32 | ParamType::Stored, ParamValue::Dim(d)) => match d.as_const() {
             Some(v) => Ok(ParamValue::Float(v as f64)),
             None => Err("as a float, but it depends on the sizes"),
         },

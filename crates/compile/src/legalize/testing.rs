@@ -122,6 +122,7 @@ pub(crate) fn target() -> Target {
         rows: vec![EXPR, COPY, SOFTMAX, MATVEC, GEMM, SET, WEIGH, WEIGH_PLAIN],
         scalars: vec![ScalarOp::Add, ScalarOp::Mul, ScalarOp::Neg, ScalarOp::Const, ScalarOp::Cast],
         compute: vec![F32, I32, Bool],
+        lacks: vec![],
     }
 }
 

@@ -68,6 +68,7 @@ pub fn every_op(registry: &Registry) -> Target {
         rows: registry.iter().map(|d| row(d.name)).collect(),
         scalars: ScalarOp::all().collect(),
         compute: EVERY.iter().copied().filter(|d| d.is_compute()).collect(),
+        lacks: vec![],
     }
 }
 

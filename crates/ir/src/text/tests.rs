@@ -176,8 +176,15 @@ fn schedules_print() {
         scratch: "",
         alias: &[],
     };
-    let target =
-        Target { name: "t".into(), align: 64, threads: 1, rows: vec![row], scalars: vec![], compute: vec![] };
+    let target = Target {
+        name: "t".into(),
+        align: 64,
+        threads: 1,
+        rows: vec![row],
+        scalars: vec![],
+        compute: vec![],
+        lacks: vec![],
+    };
     let t = Dim::sym("T");
     let operand = Operand {
         region: Region::Arena,

@@ -1,0 +1,242 @@
+/* What all dialects share; comes after the dialect's own header. */
+
+/* One operand: where it starts in its buffer, its extents and strides in elements. */
+struct frit_operand {
+    u64 offset;
+    IDX len;
+    IDX last;
+    IDX rows;
+    i32 rank;
+    IDX dim[8];
+    IDX stride[8];
+};
+
+#define GLOBAL_ID ((IDX)GROUP_ID * GROUP_SIZE + LOCAL_ID)
+#define GLOBAL_COUNT ((IDX)GROUP_COUNT * GROUP_SIZE)
+
+#define HAS(x) HAS_##x
+#define TYPE(x) TYPE_##x
+#define VALUE(x) VALUE_##x
+#define IS(x, t) (DTYPE_##x == DTYPE_##t)
+#define UNIT_ELEMENTS(x) UNIT_ELEMENTS_##x
+#define UNIT_BYTES(x) UNIT_BYTES_##x
+#define PTR(x) frit_##x
+#define LOAD(x, i) LOAD_##x(i)
+#define STORE(x, i, v) STORE_##x(i, v)
+#define AT(x, i) AT_##x(i)
+#define ROW(x, r) ROW_##x(r)
+#define LOWEST(x) LOWEST_##x
+#define HIGHEST(x) HIGHEST_##x
+#define OPERAND(x) (&P->op_##x)
+#define RANK(x) (P->op_##x.rank)
+#define DIM(x, d) (P->op_##x.dim[d])
+#define STRIDE(x, d) (P->op_##x.stride[d])
+#define LEN(x) (P->op_##x.len)
+#define LAST(x) (P->op_##x.last)
+#define ROWS(x) (P->op_##x.rows)
+#define COUNT(list) COUNT_##list
+#define EACH(list, M) EACH_##list(M)
+#define PARAM(name) PARAM_##name
+
+/* Element number i in row-major order of the extents. */
+HELPER IDX frit_at(CONSTANT struct frit_operand *o, IDX i) {
+    IDX at = 0;
+    for (int d = o->rank - 1; d > 0; d--) {
+        IDX q = i / o->dim[d];
+        at += (i - q * o->dim[d]) * o->stride[d];
+        i = q;
+    }
+    return at + i * o->stride[0];
+}
+
+/* First element of row r. */
+HELPER IDX frit_row(CONSTANT struct frit_operand *o, IDX r) {
+    IDX at = 0;
+    for (int d = o->rank - 2; d >= 0; d--) {
+        IDX q = r / o->dim[d];
+        at += (r - q * o->dim[d]) * o->stride[d];
+        r = q;
+    }
+    return at;
+}
+
+/* Storage. A bfloat16 is the upper half of a float; rounding is to the nearest even, NaN stays NaN. */
+#define bf16_to_f32(u) AS_FLOAT((u32)(u) << 16)
+HELPER u16 f32_to_bf16(float v) {
+    u32 u = AS_UINT(v);
+    if (v != v) return (u16)((u >> 16) | 0x40);
+    return (u16)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+#define load_raw(p, i) ((p)[i])
+#define load_f16(p, i) f16_to_f32((p)[i])
+#define load_bf16(p, i) bf16_to_f32((p)[i])
+#define load_bool(p, i) ((u8)((p)[i] != 0))
+#define store_raw(p, i, v) ((p)[i] = (v))
+#define store_f16(p, i, v) ((p)[i] = f32_to_f16(v))
+#define store_bf16(p, i, v) ((p)[i] = f32_to_bf16(v))
+#define store_bool(p, i, v) ((p)[i] = (u8)((v) != 0))
+
+/* Bytes of block formats, at any alignment. */
+#define READ_U16(p, i) ((u32)(p)[i] | (u32)(p)[(i) + 1] << 8)
+#define READ_U32(p, i) (READ_U16(p, i) | READ_U16(p, (i) + 2) << 16)
+
+/* A float to an integer type: truncated, saturated, 0 for NaN. lo and hi are powers of two (or 0) in the float's type. */
+#define SATURATE(T, x, lo, hi, least, most) ((x) != (x) ? (T)0 : (x) <= (lo) ? (least) : (x) >= (hi) ? (most) : (T)(x))
+
+#ifdef OWN_ERF
+/* ln(1 + x) by ln(u) x / (u - 1) with u = 1 + x as it is rounded (Kahan's correction). */
+HELPER float log1p_f32(float x) {
+    const float u = 1.0f + x;
+    return u == 1.0f ? x : u == AS_FLOAT(0x7f800000) ? u : log_f32(u) * (x / (u - 1.0f));
+}
+/* 1 - erf(x) for x >= 0: exp(-x^2) P / (1 + 2x), P in (x - 3) / (x + 3) (Shepherd and Laframboise 1981). */
+HELPER float frit_erfc(float x) {
+    if (x > 11.0f) return 0.0f;
+    const float t = (x - 3.0f) / (x + 3.0f), square = x * x;
+    float p = 3.3348583e-5f;
+    p = FMA(p, t, 1.2685973e-4f);
+    p = FMA(p, t, -1.2778008e-4f);
+    p = FMA(p, t, -7.913684e-4f);
+    p = FMA(p, t, 0.0018943956f);
+    p = FMA(p, t, 0.0025343389f);
+    p = FMA(p, t, -0.0237708916f);
+    p = FMA(p, t, 0.068307208f);
+    p = FMA(p, t, -0.1192737f);
+    p = FMA(p, t, 0.12964521f);
+    p = FMA(p, t, -0.047562291f);
+    p = FMA(p, t, -0.13562111f);
+    p = FMA(p, t, 1.2530081f);
+    /* The second factor is what x * x lost by rounding. */
+    return exp_f32(-square) * exp_f32(-FMA(x, x, -square)) * p / (1.0f + 2.0f * x);
+}
+HELPER float erfc_f32(float x) { return x >= 0 ? frit_erfc(x) : x < 0 ? 2.0f - frit_erfc(-x) : x; }
+HELPER float erf_f32(float x) {
+    const float z = x * x;
+    float p = -9.667045e-6f;
+    p = FMA(p, z, 1.1265959e-4f);
+    p = FMA(p, z, -8.4840804e-4f);
+    p = FMA(p, z, 0.0052210318f);
+    p = FMA(p, z, -0.026865431f);
+    p = FMA(p, z, 0.11283782f);
+    p = FMA(p, z, -0.37612638f);
+    p = FMA(p, z, 1.1283792f);
+    return z < 1.0f ? x * p : x > 0 ? 1.0f - frit_erfc(x) : x < 0 ? frit_erfc(-x) - 1.0f : x;
+}
+#endif
+
+#define FLOAT_FUNCTIONS(T, s, SQRT_HALF, SQRT_2_OVER_PI, TANH_3) \
+    HELPER T max_##s(T a, T b) { return a != a ? a : b != b ? b : a > b ? a : b; } \
+    HELPER T min_##s(T a, T b) { return a != a ? a : b != b ? b : a < b ? a : b; } \
+    HELPER T sigmoid_##s(T x) { \
+        T e = exp_##s(-abs_##s(x)); \
+        return (x >= 0 ? (T)1 : e) / (1 + e); \
+    } \
+    HELPER T silu_##s(T x) { return x < (T)-1000 ? (T)0 : x * sigmoid_##s(x); } \
+    HELPER T gelu_##s(T x) { return x < (T)-1000 ? (T)0 : (T)0.5 * x * erfc_##s(-x * SQRT_HALF); } \
+    HELPER T gelu_tanh_##s(T x) { \
+        /* 1 + tanh(u) = 2 sigmoid(2u), which keeps its digits where tanh is near -1. */ \
+        T u = SQRT_2_OVER_PI * (x + TANH_3 * x * x * x); \
+        return x < (T)-1000 ? (T)0 : x * sigmoid_##s(2 * u); \
+    } \
+    HELPER T softplus_##s(T x) { return x != x ? x : max_##s(x, 0) + log1p_##s(exp_##s(-abs_##s(x))); } \
+    HELPER T mod_##s(T a, T b) { \
+        T r = fmod_##s(a, b); \
+        return r != 0 && (r < 0) != (b < 0) ? r + b : r; \
+    }
+
+FLOAT_FUNCTIONS(float, f32, 0.70710678118654752f, 0.79788456080286536f, 0.044715f)
+#if HAS_F64
+FLOAT_FUNCTIONS(double, f64, 0.70710678118654752, 0.79788456080286536, 0.044715)
+#endif
+
+/* Integers wrap. Division and remainder by 0 give 0; the remainder has the divisor's sign. */
+#define INT_POW(T, W, s) \
+    HELPER T frit_pow_##s(T a, u64 e) { \
+        W base = (W)a, r = 1; \
+        for (; e > 0; e >>= 1) { \
+            if (e & 1) r = r * base; \
+            base = base * base; \
+        } \
+        return (T)r; \
+    }
+#define SIGNED_FUNCTIONS(T, W, s) \
+    INT_POW(T, W, s) \
+    HELPER T div_##s(T a, T b) { return b == 0 ? (T)0 : b == -1 ? (T)(0 - (W)a) : (T)(a / b); } \
+    HELPER T mod_##s(T a, T b) { \
+        T r = b == 0 || b == -1 ? (T)0 : (T)(a % b); \
+        return r != 0 && (r < 0) != (b < 0) ? (T)(r + b) : r; \
+    } \
+    HELPER T pow_##s(T a, T b) { \
+        if (b < 0) return a == 1 ? (T)1 : a == -1 ? (T)(b & 1 ? -1 : 1) : (T)0; \
+        return frit_pow_##s(a, (u64)b); \
+    }
+#define UNSIGNED_FUNCTIONS(T, W, s) \
+    INT_POW(T, W, s) \
+    HELPER T div_##s(T a, T b) { return b == 0 ? (T)0 : (T)(a / b); } \
+    HELPER T mod_##s(T a, T b) { return b == 0 ? (T)0 : (T)(a % b); } \
+    HELPER T pow_##s(T a, T b) { return frit_pow_##s(a, (u64)b); }
+
+SIGNED_FUNCTIONS(i8, u32, i8)
+SIGNED_FUNCTIONS(i16, u32, i16)
+SIGNED_FUNCTIONS(i32, u32, i32)
+SIGNED_FUNCTIONS(i64, u64, i64)
+UNSIGNED_FUNCTIONS(u8, u32, u8)
+UNSIGNED_FUNCTIONS(u16, u32, u16)
+UNSIGNED_FUNCTIONS(u32, u32, u32)
+UNSIGNED_FUNCTIONS(u64, u64, u64)
+
+#define ADD(a, b) ((a) + (b))
+
+/* Folds a shared array of one value for each item of the group into its first place, in a fixed order. The group must
+   meet (BARRIER) before the array is written again. */
+#define GROUP_REDUCE(part, OP) \
+    BARRIER(); \
+    for (int frit_s = GROUP_SIZE / 2; frit_s > 0; frit_s /= 2) { \
+        if (LOCAL_ID < frit_s) part[LOCAL_ID] = OP(part[LOCAL_ID], part[LOCAL_ID + frit_s]); \
+        BARRIER(); \
+    }
+
+/* Lanes. A dialect with native ones defines them in its header; elsewhere they are shared memory and barriers. */
+#define LANES 32
+#define LANE (LOCAL_ID % LANES)
+#ifndef NATIVE_LANES
+#define LANE_STORAGE SHARED(float, frit_lanes, GROUP_SIZE)
+#define LANE_XOR(v, m) frit_lane_xor(frit_lanes, LOCAL_ID, v, m)
+HELPER float frit_lane_xor(SHARED_PTR float *lanes, int id, float v, int m) {
+    BARRIER();
+    lanes[id] = v;
+    BARRIER();
+    return lanes[id ^ m];
+}
+#define LANE_SUM(v) frit_lane_sum(frit_lanes, LOCAL_ID, v)
+#define LANE_MAX(v) frit_lane_max(frit_lanes, LOCAL_ID, v)
+#define GROUP_SUM(v) frit_group_sum(frit_lanes, LOCAL_ID, v)
+#define GROUP_MAX(v) frit_group_max(frit_lanes, LOCAL_ID, v)
+HELPER float frit_lane_sum(SHARED_PTR float *lanes, int id, float v) {
+    for (int m = LANES / 2; m > 0; m /= 2) v += frit_lane_xor(lanes, id, v, m);
+    return v;
+}
+HELPER float frit_lane_max(SHARED_PTR float *lanes, int id, float v) {
+    for (int m = LANES / 2; m > 0; m /= 2) v = max_f32(v, frit_lane_xor(lanes, id, v, m));
+    return v;
+}
+HELPER float frit_group_sum(SHARED_PTR float *lanes, int id, float v) {
+    v = frit_lane_sum(lanes, id, v);
+    BARRIER();
+    lanes[id] = v;
+    BARRIER();
+    v = lanes[0];
+    for (int i = LANES; i < GROUP_SIZE; i += LANES) v += lanes[i];
+    return v;
+}
+HELPER float frit_group_max(SHARED_PTR float *lanes, int id, float v) {
+    v = frit_lane_max(lanes, id, v);
+    BARRIER();
+    lanes[id] = v;
+    BARRIER();
+    v = lanes[0];
+    for (int i = LANES; i < GROUP_SIZE; i += LANES) v = max_f32(v, lanes[i]);
+    return v;
+}
+#endif

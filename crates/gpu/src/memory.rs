@@ -1,0 +1,59 @@
+//! Buffers that free themselves, zeroed or filled.
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::driver::{BufferId, HostData};
+use crate::error::GpuError;
+use crate::launch::Span;
+
+/// A buffer of a device; dropping it frees it.
+pub(crate) struct Buffer {
+    device: Arc<Device>,
+    pub id: BufferId,
+    /// Where its contents begin.
+    pub start: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+}
+
+impl Buffer {
+    /// `bytes` zeroed bytes.
+    pub fn zeroed(device: &Arc<Device>, what: &str, bytes: u64) -> Result<Buffer, GpuError> {
+        let b = Buffer::new(device, what, bytes)?;
+        if bytes > 0 {
+            device.driver().zero(b.span(0, bytes))?;
+        }
+        Ok(b)
+    }
+
+    /// `bytes` bytes of no certain contents.
+    pub fn new(device: &Arc<Device>, what: &str, bytes: u64) -> Result<Buffer, GpuError> {
+        let id = device.driver().allocate(what, bytes)?;
+        Ok(Buffer { device: device.clone(), id, start: 0, bytes })
+    }
+
+    /// The memory of `data` itself where the device reads it, else a copy.
+    pub fn holding(device: &Arc<Device>, what: &str, data: &HostData) -> Result<Buffer, GpuError> {
+        let bytes: &[u8] = (**data).as_ref();
+        if let Some((id, start)) = device.driver().wrap(data)? {
+            return Ok(Buffer { device: device.clone(), id, start, bytes: bytes.len() as u64 });
+        }
+        let b = Buffer::new(device, what, bytes.len() as u64)?;
+        if !bytes.is_empty() {
+            device.driver().write(b.id, 0, bytes)?;
+        }
+        Ok(b)
+    }
+
+    /// `bytes` of its contents from `offset` on.
+    pub fn span(&self, offset: u64, bytes: u64) -> Span {
+        Span { buffer: self.id, offset: self.start + offset, bytes }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.device.driver().free(self.id);
+    }
+}

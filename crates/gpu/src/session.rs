@@ -1,0 +1,485 @@
+//! One user of a loaded model ([`Session`]), and its runs: sizes are bound into the run's block of parameters on the host,
+//! the launches of each outcome are encoded once, and a run is one upload, one submission and its downloads.
+
+use std::sync::Arc;
+
+use frit_ir::Sym;
+use frit_ir::schedule::{Port, Region};
+
+use crate::bind::{Bound, Candidate, Slot, Window};
+use crate::catalog;
+use crate::driver::{SegmentId, StepTime, Submission, TicketId, Upload};
+use crate::error::GpuError;
+use crate::executor::Executable;
+use crate::launch::{Launch, Span};
+use crate::memory::Buffer;
+use crate::render::params::{MAX_RANK, OperandValue, Value};
+
+/// Encoded outcomes that a session keeps; the oldest goes first.
+const MOST_SEGMENTS: usize = 64;
+
+/// What decides the launches of a run: the candidate of each step and its number of groups.
+type Outcome = Vec<(u32, u32)>;
+
+/// Buffers of a region that lie in one device buffer: where each begins, and how many bytes it has at most.
+struct Places {
+    at: Vec<u64>,
+    most: Vec<u64>,
+    end: u64,
+}
+
+impl Places {
+    fn new(
+        exe: &Executable,
+        ports: &[Port],
+        from: u64,
+        most: &dyn Fn(&Sym) -> Option<i64>,
+    ) -> Result<Places, GpuError> {
+        let (symbols, align) = (&exe.schedule().symbols, exe.device.info().align);
+        let mut p = Places { at: Vec::new(), most: Vec::new(), end: from };
+        for port in ports {
+            let bytes = port.ty.bytes();
+            // Symbols at their largest, all at once, may be more than the bounds on their products allow.
+            let n = bytes.eval(most)?.min(symbols.interval(&bytes).1).max(0) as u64;
+            p.at.push(p.end);
+            p.most.push(n);
+            p.end += n.next_multiple_of(align);
+        }
+        Ok(p)
+    }
+}
+
+/// One user of an [`Executable`]: its own state, arena, inputs and outputs.
+pub struct Session {
+    exe: Arc<Executable>,
+    sizes: Vec<i64>,
+    fixed: Vec<Option<i64>>,
+    bound: bool,
+    values: Vec<i64>,
+    arena: Buffer,
+    states: Vec<Buffer>,
+    /// Parameters, then inputs, as the device has or will have them.
+    block: Vec<u8>,
+    /// The part of `block` that the device does not have yet.
+    dirty: Option<(u64, u64)>,
+    inputs: Places,
+    outputs: Places,
+    device_block: Buffer,
+    device_outputs: Buffer,
+    given: Vec<bool>,
+    segments: Vec<(Outcome, SegmentId)>,
+    segment: Option<SegmentId>,
+    encoded: usize,
+    last: Outputs,
+}
+
+impl Session {
+    /// A session with its states zeroed. `fixed` gives the symbols that stay the same for its life, in any order; those that
+    /// the extents of a state hold must be among them.
+    ///
+    /// # Errors
+    /// A symbol that is unknown, out of range or missing; no memory.
+    pub fn new(exe: &Arc<Executable>, fixed: &[(&str, i64)]) -> Result<Session, GpuError> {
+        let symbols = exe.tables.sizes.symbols();
+        let mut pinned = vec![None; symbols.len()];
+        for (name, v) in fixed {
+            let i = exe.symbol(name)?;
+            let (s, min, max) = &symbols[i];
+            if v < min || v > max {
+                let range = frit_ir::sizes::SizeError::Range {
+                    name: s.name().into(),
+                    value: *v,
+                    min: *min,
+                    max: *max,
+                };
+                return Err(range.into());
+            }
+            pinned[i] = Some(*v);
+        }
+        let (s, device) = (exe.schedule(), &exe.device);
+        let at = |n: &Sym| symbols.iter().position(|(x, ..)| x == n);
+        let pin = |n: &Sym| at(n).and_then(|i| pinned[i]);
+        let most = |n: &Sym| at(n).map(|i| pinned[i].unwrap_or(symbols[i].2));
+        let state = |p: &Port| {
+            Buffer::zeroed(device, &format!("the state `{}`", p.name), p.ty.bytes().eval(&pin)?.max(0) as u64)
+        };
+        let states = s.states.iter().map(state).collect::<Result<_, GpuError>>()?;
+        let inputs = Places::new(exe, &s.inputs, exe.tables.block, &most)?;
+        let outputs = Places::new(exe, &s.outputs, 0, &most)?;
+        let block = usize::try_from(inputs.end).unwrap_or(usize::MAX);
+        Ok(Session {
+            sizes: pinned.iter().zip(symbols).map(|(p, (_, min, _))| p.unwrap_or(*min)).collect(),
+            fixed: pinned,
+            bound: false,
+            values: Vec::with_capacity(exe.tables.sizes.len()),
+            arena: Buffer::new(device, "the arena", s.memory.arena)?,
+            states,
+            block: vec![0; block],
+            dirty: None,
+            device_block: Buffer::new(device, "the inputs", inputs.end)?,
+            device_outputs: Buffer::new(device, "the outputs", outputs.end)?,
+            given: vec![false; s.inputs.len()],
+            inputs,
+            outputs,
+            segments: Vec::new(),
+            segment: None,
+            encoded: 0,
+            last: Outputs::default(),
+            exe: exe.clone(),
+        })
+    }
+
+    /// Another session with the same fixed symbols, its states zeroed.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn fresh(&self) -> Result<Session, GpuError> {
+        let names = self.exe.tables.sizes.symbols().iter().map(|(s, ..)| s.name());
+        let fixed: Vec<(&str, i64)> = names.zip(&self.fixed).filter_map(|(n, f)| Some((n, (*f)?))).collect();
+        Session::new(&self.exe, &fixed)
+    }
+
+    /// The loaded model that this session uses.
+    pub fn executable(&self) -> &Arc<Executable> {
+        &self.exe
+    }
+
+    /// Sets the symbol at `slot` (see [`Executable::symbol`]) for the next runs.
+    ///
+    /// # Errors
+    /// The session fixed it to another value.
+    pub fn set_size(&mut self, slot: usize, value: i64) -> Result<(), GpuError> {
+        if let Some(fixed) = self.fixed[slot].filter(|f| *f != value) {
+            let name = self.exe.tables.sizes.symbols()[slot].0.name().into();
+            return Err(GpuError::Fixed { name, fixed, value });
+        }
+        if self.sizes[slot] != value {
+            self.sizes[slot] = value;
+            self.bound = false;
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` into input `slot` (the order of the schedule's inputs), for the runs submitted from now on.
+    ///
+    /// # Errors
+    /// Another number of bytes than the input takes at these sizes; sizes that do not fit.
+    pub fn set_input(&mut self, slot: usize, bytes: &[u8]) -> Result<(), GpuError> {
+        self.bind()?;
+        let want = self.values[self.exe.tables.inputs[slot].bytes as usize].max(0) as usize;
+        if bytes.len() != want {
+            let name = self.exe.schedule().inputs[slot].name.clone();
+            return Err(GpuError::Bytes { what: "input", name, want, got: bytes.len() });
+        }
+        let at = self.inputs.at[slot] as usize;
+        self.block[at..at + want].copy_from_slice(bytes);
+        self.touch(at as u64, (at + want) as u64);
+        self.given[slot] = true;
+        Ok(())
+    }
+
+    /// Notes that the device lacks these bytes of the block.
+    fn touch(&mut self, from: u64, to: u64) {
+        let (a, b) = self.dirty.unwrap_or((from, to));
+        self.dirty = Some((a.min(from), b.max(to)));
+    }
+
+    /// Extents of output `slot` at the sizes of the last run.
+    pub fn output_dims(&self, slot: usize) -> impl Iterator<Item = usize> + '_ {
+        self.last.dims(slot).iter().copied()
+    }
+
+    /// The bytes of output `slot` that the last [`Session::run`] left; empty before the first.
+    pub fn output(&self, slot: usize) -> &[u8] {
+        self.last.bytes(slot)
+    }
+
+    /// Extents of state `slot`, outermost first.
+    ///
+    /// # Errors
+    /// An extent that overflows.
+    pub fn state_dims(&self, slot: usize) -> Result<Vec<usize>, GpuError> {
+        let symbols = self.exe.tables.sizes.symbols();
+        let fixed = |n: &Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| self.fixed[i]);
+        let dims = self.exe.schedule().states[slot].ty.shape.iter();
+        dims.map(|d| Ok(d.eval(&fixed)?.max(0) as usize)).collect()
+    }
+
+    /// Copies state `slot` from the device, after the runs submitted before.
+    ///
+    /// # Errors
+    /// A lost device.
+    pub fn state(&self, slot: usize) -> Result<Vec<u8>, GpuError> {
+        let b = &self.states[slot];
+        let mut out = vec![0; b.bytes as usize];
+        if !out.is_empty() {
+            self.exe.device.driver().read(b.id, b.start, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    /// Copies `bytes` into state `slot`.
+    ///
+    /// # Errors
+    /// Another number of bytes than the state has; a lost device.
+    pub fn set_state(&mut self, slot: usize, bytes: &[u8]) -> Result<(), GpuError> {
+        let b = &self.states[slot];
+        if bytes.len() as u64 != b.bytes {
+            let name = self.exe.schedule().states[slot].name.clone();
+            return Err(GpuError::Bytes { what: "state", name, want: b.bytes as usize, got: bytes.len() });
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.exe.device.driver().write(b.id, b.start, bytes)
+    }
+
+    /// Bytes this session holds on the device: (arena, states, parameters with inputs and outputs).
+    pub fn memory(&self) -> (u64, u64, u64) {
+        let states = self.states.iter().map(|b| b.bytes).sum();
+        (self.arena.bytes, states, self.device_block.bytes + self.device_outputs.bytes)
+    }
+
+    /// How often launches were encoded.
+    pub fn encoded(&self) -> usize {
+        self.encoded
+    }
+
+    /// Runs every step once and waits. Inputs stay as they were set.
+    ///
+    /// # Errors
+    /// As [`Session::submit`] and [`Ticket::wait`].
+    pub fn run(&mut self) -> Result<(), GpuError> {
+        self.last = self.submit(false)?.wait()?;
+        Ok(())
+    }
+
+    /// Submits a run without waiting for it; `timed` notes when each step runs. The results belong to the ticket: later
+    /// runs do not change them. Runs of a session execute in the order they were submitted.
+    ///
+    /// # Errors
+    /// An input that was never set, sizes that do not fit, a lost device.
+    pub fn submit(&mut self, timed: bool) -> Result<Ticket, GpuError> {
+        self.bind()?;
+        if let Some(i) = self.given.iter().position(|g| !g) {
+            return Err(GpuError::InputMissing(self.exe.schedule().inputs[i].name.clone()));
+        }
+        let (mut outputs, mut downloads) = (Outputs::default(), Vec::new());
+        for (i, p) in self.exe.tables.outputs.iter().enumerate() {
+            let bytes = self.values[p.bytes as usize].max(0) as u64;
+            downloads.push(self.device_outputs.span(self.outputs.at[i], bytes));
+            let dims = p.dims.iter().map(|d| self.values[*d as usize].max(0) as usize).collect();
+            let from = outputs.data.len();
+            outputs.data.resize(from + bytes as usize, 0);
+            outputs.ports.push((from, bytes as usize, dims));
+        }
+        let upload = self.dirty.map(|(from, to)| Upload {
+            buffer: self.device_block.id,
+            offset: from,
+            bytes: &self.block[from as usize..to as usize],
+        });
+        let segments = self.segment.as_slice();
+        let run = Submission { upload, segments, downloads: &downloads, timed };
+        let id = self.exe.device.driver().submit(&run)?;
+        self.dirty = None;
+        Ok(Ticket { exe: self.exe.clone(), id: Some(id), outputs })
+    }
+
+    /// Evaluates every extent for the current sizes, picks kernels, fills the parameter blocks and finds the segment. Does
+    /// nothing while the sizes are the same.
+    fn bind(&mut self) -> Result<(), GpuError> {
+        if self.bound {
+            return Ok(());
+        }
+        let exe = self.exe.clone();
+        self.given.fill(false);
+        self.segment = None;
+        exe.tables.sizes.evaluate(&self.sizes, &mut self.values)?;
+        // Groups follow the sizes rounded up, so that a few outcomes serve all sizes.
+        let up = |v: &i64| (*v).clamp(1, 1 << 62).unsigned_abs().next_power_of_two() as i64;
+        let rounded: Vec<i64> = self.sizes.iter().map(up).collect();
+        let mut outcome = Outcome::with_capacity(exe.tables.steps.len());
+        for step in &exe.tables.steps {
+            let fits = |c: &&Candidate| c.guards.iter().all(|(d, g)| g.holds(self.values[*d as usize]));
+            let Some(at) = step.candidates.iter().position(|c| fits(&c)) else {
+                return Err(GpuError::NoKernel(step.name.clone()));
+            };
+            let c = &step.candidates[at];
+            self.write_block(step, c)?;
+            let groups = exe.tables.sizes.value(c.grid, &rounded).unwrap_or(i64::MAX);
+            let most = u64::from(catalog::most_groups(exe.device.info()));
+            let groups = groups.max(1).unsigned_abs().min(most).next_power_of_two();
+            outcome.push((at as u32, groups as u32));
+        }
+        if exe.tables.block > 0 {
+            self.touch(0, exe.tables.block);
+        }
+        self.segment = self.segment_of(outcome)?;
+        self.bound = true;
+        Ok(())
+    }
+
+    /// Writes the parameter block of a step.
+    fn write_block(&mut self, step: &Bound, c: &Candidate) -> Result<(), GpuError> {
+        let mut operands = Vec::with_capacity(step.operands.len());
+        for (i, w) in step.operands.iter().enumerate() {
+            operands.push(self.operand(step, i, w)?);
+        }
+        let value = |p: &Slot| match p {
+            Slot::Dim(d) => Value::Int(self.values[*d as usize]),
+            Slot::Float(v) => Value::Float(*v),
+            Slot::Bits(v) => Value::Int(*v),
+        };
+        let params: Vec<Value> = c.params.iter().map(value).collect();
+        let scratch = self.arena.start + step.scratch;
+        let (at, n) = (step.block as usize, c.block.bytes());
+        c.block.write(&operands, scratch, &params, &mut self.block[at..at + n]);
+        Ok(())
+    }
+
+    /// The device buffer that holds a buffer of a region, the first byte in it, and how many there are.
+    fn place(&self, region: Region, buffer: u32) -> Span {
+        let b = buffer as usize;
+        match region {
+            Region::Weights => self.exe.weights[b].span(0, self.exe.weights[b].bytes),
+            Region::State => self.states[b].span(0, self.states[b].bytes),
+            Region::Arena => self.arena.span(0, self.arena.bytes),
+            Region::Input => self.device_block.span(self.inputs.at[b], self.inputs.most[b]),
+            Region::Output => self.device_outputs.span(self.outputs.at[b], self.outputs.most[b]),
+        }
+    }
+
+    /// The operand `w` at the current sizes, proved to lie inside its buffer.
+    fn operand(&self, step: &Bound, index: usize, w: &Window) -> Result<OperandValue, GpuError> {
+        let place = self.place(w.region, w.buffer);
+        let value = |d: &u32| self.values[*d as usize];
+        let rank = w.dims.len();
+        let mut o = OperandValue { offset: place.offset, rank, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
+        let mut last = 0i128;
+        for (i, (d, s)) in w.dims.iter().zip(&w.strides).enumerate() {
+            (o.dims[i], o.strides[i]) = (value(d), value(s));
+            last += (o.dims[i] as i128 - 1) * o.strides[i] as i128;
+        }
+        if o.dims[..rank].iter().any(|d| *d <= 0) {
+            return Ok(o);
+        }
+        let (offset, unit) = (value(&w.offset), w.dtype.info());
+        let units = (last + 1 + unit.unit_elements as i128 - 1) / unit.unit_elements as i128;
+        let need = offset as i128 + units * unit.unit_bytes as i128;
+        if need > place.bytes as i128 || offset < 0 || o.strides[..rank].iter().any(|s| *s < 0) {
+            let (step, have) = (step.name.clone(), place.bytes);
+            return Err(GpuError::Bounds { step, operand: index, need, have });
+        }
+        o.offset += offset.unsigned_abs();
+        Ok(o)
+    }
+
+    /// The encoded launches of an outcome; `None` if there is nothing to launch.
+    fn segment_of(&mut self, outcome: Outcome) -> Result<Option<SegmentId>, GpuError> {
+        if outcome.is_empty() {
+            return Ok(None);
+        }
+        if let Some((_, id)) = self.segments.iter().find(|(o, _)| *o == outcome) {
+            return Ok(Some(*id));
+        }
+        let steps = self.exe.tables.steps.iter().zip(&outcome).enumerate();
+        let launches: Vec<Launch> = steps.map(|(i, (step, choice))| self.launch(i, step, *choice)).collect();
+        let driver = self.exe.device.driver();
+        let id = driver.encode(&launches)?;
+        self.encoded += 1;
+        if self.segments.len() == MOST_SEGMENTS {
+            driver.release(self.segments.remove(0).1);
+        }
+        self.segments.push((outcome, id));
+        Ok(Some(id))
+    }
+
+    fn launch(&self, number: usize, step: &Bound, (candidate, grid): (u32, u32)) -> Launch {
+        let c = &step.candidates[candidate as usize];
+        let buffers = step.pointers[..c.buffers].iter().map(|(r, b)| self.place(*r, *b).buffer).collect();
+        let (inputs, outputs) = step.operands.split_at(step.inputs);
+        let reads = inputs.iter().map(|w| self.reach(w)).collect();
+        let mut writes: Vec<Span> = outputs.iter().map(|w| self.reach(w)).collect();
+        let scratch = self.values[c.scratch as usize].max(0) as u64;
+        if scratch > 0 {
+            // What other sizes need may be more: up to the end of the arena is always enough.
+            let from = step.scratch.min(self.arena.bytes);
+            writes.push(self.arena.span(from, self.arena.bytes - from));
+        }
+        let params = self.device_block.span(step.block, c.block.bytes() as u64);
+        let (step, group) = (number as u32, c.row.group);
+        Launch { step, kernel: c.kernel, buffers, params, grid, group, reads, writes }
+    }
+
+    /// The bytes that an operand may touch for any sizes.
+    fn reach(&self, w: &Window) -> Span {
+        let whole = self.place(w.region, w.buffer);
+        match w.reach {
+            Some((from, to)) if w.region == Region::Arena => {
+                let to = to.min(whole.bytes);
+                let from = from.min(to);
+                Span { offset: whole.offset + from, bytes: to - from, ..whole }
+            }
+            _ => whole,
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for (_, id) in &self.segments {
+            self.exe.device.driver().release(*id);
+        }
+    }
+}
+
+/// A submitted run. Dropping it lets go of its results, not of the run.
+pub struct Ticket {
+    exe: Arc<Executable>,
+    id: Option<TicketId>,
+    outputs: Outputs,
+}
+
+impl Ticket {
+    /// Waits for the run and gives its results.
+    ///
+    /// # Errors
+    /// Whatever went wrong on the device since the run was submitted.
+    pub fn wait(mut self) -> Result<Outputs, GpuError> {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        if let Some(id) = self.id.take() {
+            outputs.times = self.exe.device.driver().wait(id, &mut outputs.data)?;
+        }
+        Ok(outputs)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.exe.device.driver().forget(id);
+        }
+    }
+}
+
+/// The results of a run, by the schedule's outputs.
+#[derive(Clone, Debug, Default)]
+pub struct Outputs {
+    data: Vec<u8>,
+    /// First byte, number of bytes, extents.
+    ports: Vec<(usize, usize, Vec<usize>)>,
+    /// When each step ran, if the run was timed.
+    pub times: Vec<StepTime>,
+}
+
+impl Outputs {
+    /// The bytes of output `slot`; empty if there is none.
+    pub fn bytes(&self, slot: usize) -> &[u8] {
+        self.ports.get(slot).map_or(&[], |(at, n, _)| &self.data[*at..at + n])
+    }
+
+    /// Its extents.
+    pub fn dims(&self, slot: usize) -> &[usize] {
+        self.ports.get(slot).map_or(&[], |p| &p.2)
+    }
+}

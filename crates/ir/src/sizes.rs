@@ -1,0 +1,152 @@
+//! The dimension expressions of a schedule, each kept once, and their values at the sizes of a run. Backends bind a run
+//! by evaluating this table and then read values by number.
+
+use std::collections::HashMap;
+
+use crate::dim::{Dim, DimError, Sym};
+use crate::schedule::Schedule;
+use crate::symbols::{DimGuard, Relation};
+
+/// Number of a dimension expression in its [`Sizes`].
+pub type DimId = u32;
+
+/// Sizes that a schedule does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizeError {
+    /// A symbol without a value, or a value that overflows.
+    #[error(transparent)]
+    Dim(#[from] DimError),
+    /// A size outside its declared range.
+    #[error("`{name}` = {value} is outside {min}..={max}")]
+    Range {
+        /// The symbol or bounded expression.
+        name: String,
+        /// Value given.
+        value: i64,
+        /// Least value.
+        min: i64,
+        /// Largest value.
+        max: i64,
+    },
+    /// Sizes that do not fit each other.
+    #[error("{why}: {left} and {right} do not fit")]
+    Guard {
+        /// What the guard is for.
+        why: String,
+        /// Left side.
+        left: i64,
+        /// Right side.
+        right: i64,
+    },
+}
+
+/// The table: symbols with their ranges, conditions, and every expression that was added.
+#[derive(Clone, Debug, Default)]
+pub struct Sizes {
+    symbols: Vec<(Sym, i64, i64)>,
+    bounds: Vec<(DimId, i64)>,
+    guards: Vec<(DimId, DimGuard, DimId)>,
+    dims: Vec<Dim>,
+    index: HashMap<Dim, DimId>,
+}
+
+impl Sizes {
+    /// The symbols, bounds and guards of `s`, no other expression yet.
+    pub fn new(s: &Schedule) -> Sizes {
+        let symbols = s.symbols.iter().map(|(n, r)| (n.clone(), r.min, r.max)).collect();
+        let mut t = Sizes { symbols, ..Sizes::default() };
+        for (d, most) in s.symbols.bounds() {
+            let id = t.add(d);
+            t.bounds.push((id, *most));
+        }
+        for g in &s.guards {
+            let (left, right) = (t.add(&g.left), t.add(&g.right));
+            t.guards.push((left, g.clone(), right));
+        }
+        t
+    }
+
+    /// The number of `d`, which is added if it is new.
+    pub fn add(&mut self, d: &Dim) -> DimId {
+        if let Some(i) = self.index.get(d) {
+            return *i;
+        }
+        let i = self.dims.len() as DimId;
+        self.dims.push(d.clone());
+        self.index.insert(d.clone(), i);
+        i
+    }
+
+    /// The numbers of `dims`.
+    pub fn all(&mut self, dims: &[Dim]) -> Vec<DimId> {
+        dims.iter().map(|d| self.add(d)).collect()
+    }
+
+    /// Symbols with their least and largest values.
+    pub fn symbols(&self) -> &[(Sym, i64, i64)] {
+        &self.symbols
+    }
+
+    /// Position of the symbol `name`.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.symbols.iter().position(|(s, ..)| s.name() == name)
+    }
+
+    /// Number of expressions.
+    pub fn len(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.dims.is_empty()
+    }
+
+    /// The value of expression `id` where symbol `i` is `sizes[i]`; no range is checked.
+    ///
+    /// # Errors
+    /// It overflows or divides by what is not positive.
+    pub fn value(&self, id: DimId, sizes: &[i64]) -> Result<i64, DimError> {
+        self.dims[id as usize].eval(&|s: &Sym| self.bound(s, sizes))
+    }
+
+    fn bound(&self, s: &Sym, sizes: &[i64]) -> Option<i64> {
+        self.symbols.iter().position(|(n, ..)| n == s).map(|i| sizes[i])
+    }
+
+    /// The values of all expressions where symbol `i` is `sizes[i]`, into `values`, after checking ranges, bounds and
+    /// guards.
+    ///
+    /// # Errors
+    /// See [`SizeError`].
+    pub fn evaluate(&self, sizes: &[i64], values: &mut Vec<i64>) -> Result<(), SizeError> {
+        for ((name, min, max), v) in self.symbols.iter().zip(sizes) {
+            if v < min || v > max {
+                let name = name.name().into();
+                return Err(SizeError::Range { name, value: *v, min: *min, max: *max });
+            }
+        }
+        values.clear();
+        for d in &self.dims {
+            values.push(d.eval(&|s: &Sym| self.bound(s, sizes))?);
+        }
+        for (d, max) in &self.bounds {
+            let value = values[*d as usize];
+            if value > *max {
+                let name = self.dims[*d as usize].to_string();
+                return Err(SizeError::Range { name, value, min: i64::MIN, max: *max });
+            }
+        }
+        for (l, g, r) in &self.guards {
+            let (left, right) = (values[*l as usize], values[*r as usize]);
+            let holds = match g.relation {
+                Relation::Equal => left == right,
+                Relation::AtMost => left <= right,
+            };
+            if !holds {
+                return Err(SizeError::Guard { why: g.why.clone(), left, right });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! Running a graph on a GPU device by name, without the facade.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use frit_compile::{CompileOptions, compile};
+use frit_gpu::device::Device;
+use frit_gpu::driver::HostData;
+use frit_gpu::executor::Executable;
+use frit_gpu::session::Session;
+use frit_ir::op::Registry;
+use frit_ir::{Graph, Tensor};
+
+use crate::check::Outputs;
+
+/// Compiles `graph` for `device` and runs it once with `sizes` and `values` (inputs, parameters and states by name).
+///
+/// # Errors
+/// A line that says at which stage it failed; `unsupported: …` where the device has no kernel for it.
+pub fn run(
+    graph: &Graph,
+    registry: &Registry,
+    device: &Arc<Device>,
+    options: &CompileOptions,
+    sizes: &[(&str, i64)],
+    values: &HashMap<String, Tensor>,
+) -> Result<Outputs, String> {
+    let target = frit_gpu::catalog::target(device.info());
+    let compiled = compile(graph, registry, &target, options).map_err(|e| match e {
+        frit_compile::CompileError::NoRow(_) => format!("unsupported: {e}"),
+        e => format!("compile: {e}"),
+    })?;
+    let mut weights = |n: &str| values.get(n).map(|t| Arc::new(t.bytes().to_vec()) as HostData);
+    let exe = Executable::load(compiled.schedule, &mut weights, device).map_err(|e| format!("load: {e}"))?;
+    let mut s = Session::new(&exe, sizes).map_err(|e| format!("session: {e}"))?;
+    let value = |what: &str, n: &str| values.get(n).ok_or_else(|| format!("no value for {what} {n}"));
+    for (i, p) in exe.schedule().states.iter().enumerate() {
+        s.set_state(i, value("state", &p.name)?.bytes()).map_err(|e| format!("state: {e}"))?;
+    }
+    for (i, p) in exe.schedule().inputs.iter().enumerate() {
+        s.set_input(i, value("input", &p.name)?.bytes()).map_err(|e| format!("input: {e}"))?;
+    }
+    s.run().map_err(|e| format!("run: {e}"))?;
+    let one = |(i, p): (usize, &frit_ir::schedule::Port)| {
+        let dims: Vec<usize> = s.output_dims(i).collect();
+        let t = Tensor::new(p.ty.dtype, &dims, s.output(i).to_vec()).map_err(|e| format!("output: {e}"))?;
+        Ok((p.name.clone(), t))
+    };
+    exe.schedule().outputs.iter().enumerate().map(one).collect()
+}
