@@ -196,8 +196,13 @@ fn constant(p: &ParamValue) -> Option<i64> {
 /// too many, one for each buffer.
 #[allow(clippy::type_complexity)]
 fn forms(k: &KernelStep) -> Result<(Vec<Option<Form>>, Vec<(Region, u32)>), String> {
+    // The inputs of a run lie in one device buffer, its results in another.
+    let pointer = |o: &Operand| match o.region {
+        Region::Input | Region::Output => (o.region, 0),
+        _ => (o.region, o.buffer),
+    };
     let all: Vec<&Operand> = k.operands.iter().flatten().collect();
-    let mut pointers: Vec<(Region, u32)> = all.iter().map(|o| (o.region, o.buffer)).collect();
+    let mut pointers: Vec<(Region, u32)> = all.iter().map(|o| pointer(o)).collect();
     let shared = pointers.len() > MAX_POINTERS;
     if shared {
         pointers.sort_unstable();
@@ -209,7 +214,7 @@ fn forms(k: &KernelStep) -> Result<(Vec<Option<Form>>, Vec<(Region, u32)>), Stri
     let mut next = 0;
     let mut form = |o: &Operand| {
         next += 1;
-        let at = pointers.iter().position(|p| *p == (o.region, o.buffer));
+        let at = pointers.iter().position(|p| *p == pointer(o));
         let pointer = if shared { at.unwrap_or(0) } else { next - 1 };
         Form { dtype: o.dtype, dense: is_dense(o), pointer }
     };

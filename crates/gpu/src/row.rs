@@ -11,6 +11,8 @@ pub use frit_ir::target::{Cmp, Count, Guard, KernelRow, LayoutClass, OperandSpec
 pub struct Exprs {
     /// For each expression, the parameter that says how many values the kernel gives.
     pub values: &'static [&'static str],
+    /// Name of the list of operands from which the kernel computes those values, one from each in order; "" for none.
+    pub from: &'static str,
     /// Name of the list of inputs; its operands broadcast to the extents of the outputs.
     pub inputs: &'static str,
     /// Name of the list of outputs.

@@ -37,6 +37,10 @@ struct frit_operand {
 #define COUNT(list) COUNT_##list
 #define EACH(list, M) EACH_##list(M)
 #define PARAM(name) PARAM_##name
+#define COUNT_OF(g) COUNT_OF_##g
+#define EACH_OF(g, M) EACH_OF_##g(M)
+#define DIM_OF(g, d) DIM_OF_##g(d)
+#define APPLY_OF(g, i, V) APPLY_OF_##g(i, V)
 
 /* Element number i in row-major order of the extents. */
 HELPER IDX frit_at(CONSTANT struct frit_operand *o, IDX i) {
@@ -76,6 +80,21 @@ HELPER u16 f32_to_bf16(float v) {
 #define store_f16(p, i, v) ((p)[i] = f32_to_f16(v))
 #define store_bf16(p, i, v) ((p)[i] = f32_to_bf16(v))
 #define store_bool(p, i, v) ((p)[i] = (u8)((v) != 0))
+
+/* Eight consecutive elements from element i on as floats, zeros from element i + left on. */
+#define LOAD8(x, i, left, y) LOAD8_##x(i, left, y)
+#define LOAD8_ELEMENTS(load, p, i, left, y) \
+    do { \
+        const IDX frit_i = (i), frit_left = (left); \
+        for (int frit_e = 0; frit_e < 8; frit_e++) (y)[frit_e] = frit_e < frit_left ? load(p, frit_i + frit_e) : 0.0f; \
+    } while (0)
+/* The same of a block format: `left` is a multiple of 8. */
+#define LOAD8_BLOCK(decode, elements, bytes, p, i, left, y) \
+    do { \
+        const IDX frit_i = (i); \
+        if ((left) > 0) decode((p) + (u64)(frit_i / (elements)) * (bytes), (int)(frit_i % (elements)), y); \
+        else for (int frit_e = 0; frit_e < 8; frit_e++) (y)[frit_e] = 0.0f; \
+    } while (0)
 
 /* Bytes of block formats, at any alignment. */
 #define READ_U16(p, i) ((u32)(p)[i] | (u32)(p)[(i) + 1] << 8)
@@ -188,6 +207,13 @@ UNSIGNED_FUNCTIONS(u64, u64, u64)
 
 #define ADD(a, b) ((a) + (b))
 
+/* Code times scale of a value whose block has the largest magnitude `most`: the op `quantize`. */
+HELPER float frit_quantized(float v, float most, int bits) {
+    const float largest = bits == 8 ? 127.0f : 32385.0f, d = most / largest;
+    const float q = min_f32(max_f32(round_f32(v / d), -largest), largest);
+    return d == 0 ? 0.0f : q * d;
+}
+
 /* Folds a shared array of one value for each item of the group into its first place, in a fixed order. The group must
    meet (BARRIER) before the array is written again. */
 #define GROUP_REDUCE(part, OP) \
@@ -240,3 +266,13 @@ HELPER float frit_group_max(SHARED_PTR float *lanes, int id, float v) {
     return v;
 }
 #endif
+
+/* Rounds eight values of each of four neighbouring lanes, 32 in a row, as `quantize` does; not at all for 0 bits. */
+#define ROUND8(y, bits) \
+    if (bits) { \
+        float frit_most = 0; \
+        for (int frit_e = 0; frit_e < 8; frit_e++) frit_most = max_f32(frit_most, abs_f32((y)[frit_e])); \
+        frit_most = max_f32(frit_most, LANE_XOR(frit_most, 1)); \
+        frit_most = max_f32(frit_most, LANE_XOR(frit_most, 2)); \
+        for (int frit_e = 0; frit_e < 8; frit_e++) (y)[frit_e] = frit_quantized((y)[frit_e], frit_most, bits); \
+    }

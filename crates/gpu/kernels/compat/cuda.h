@@ -62,6 +62,7 @@ HELPER u16 f32_to_f16(float v) {
 #define pow_f32(a, b) powf((float)(a), (float)(b))
 #define fmod_f32(a, b) fmodf((float)(a), (float)(b))
 
+#define FMA_f64(a, b, c) fma((double)(a), (double)(b), (double)(c))
 #define exp_f64(x) exp((double)(x))
 #define log_f64(x) log((double)(x))
 #define log1p_f64(x) log1p((double)(x))

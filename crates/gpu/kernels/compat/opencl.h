@@ -68,6 +68,7 @@ static u16 frit_f32_to_f16(float v) {
 #define fmod_f32(a, b) fmod((float)(a), (float)(b))
 
 #if HAS_F64
+#define FMA_f64(a, b, c) fma((double)(a), (double)(b), (double)(c))
 #define exp_f64(x) exp((double)(x))
 #define log_f64(x) log((double)(x))
 #define log1p_f64(x) log1p((double)(x))

@@ -2,6 +2,7 @@
 
 mod moves;
 mod pointwise;
+mod products;
 mod rowwise;
 
 use frit_ir::DType;
@@ -12,7 +13,7 @@ use crate::driver::DeviceInfo;
 use crate::row::{COMPUTE, GpuRow};
 
 /// The tables in the order of preference.
-static FILES: &[&[GpuRow]] = &[rowwise::ROWS, moves::ROWS, pointwise::ROWS];
+static FILES: &[&[GpuRow]] = &[products::ROWS, rowwise::ROWS, moves::ROWS, pointwise::ROWS];
 
 /// Groups for each compute unit that keep a device busy.
 const GROUPS_PER_UNIT: u32 = 16;

@@ -1,10 +1,10 @@
-//! Kernels that move elements: `concat`, `flip`, `pad` and `write_kv`.
+//! Kernels that move elements: `concat`, `flip`, `pad`, `gather`, `dequantize` and `write_kv`.
 
 use frit_ir::DType;
 
 use crate::row::{
-    COMPUTE, F32S, GpuRow, KERNEL, KernelRow, LayoutClass, PLAIN, ParamSpec, ParamType, WHOLE, int, one,
-    optional, rest,
+    BLOCKS, COMPUTE, F32S, GpuRow, KERNEL, KernelRow, LayoutClass, PLAIN, ParamSpec, ParamType, WHOLE, int,
+    one, optional, rest,
 };
 
 /// `before0..7`, the mode and the value. What comes after follows from the extents.
@@ -20,6 +20,8 @@ const PAD: &[ParamSpec] = &[
     int("mode"),
     ParamSpec { name: "value", ty: ParamType::Stored },
 ];
+
+const INDEX: &[DType] = &[DType::I32, DType::I64];
 
 /// Rows of this file.
 pub(super) static ROWS: &[GpuRow] = &[
@@ -63,6 +65,44 @@ pub(super) static ROWS: &[GpuRow] = &[
         source: include_str!("../../kernels/pad.k"),
         grid: "ceildiv(out_len, 256)",
         bits: true,
+        ..KERNEL
+    },
+    GpuRow {
+        row: KernelRow {
+            name: "gather",
+            op: "gather",
+            inputs: &[one("table", WHOLE, LayoutClass::Strided), one("indices", INDEX, LayoutClass::Strided)],
+            outputs: &[one("out", WHOLE, LayoutClass::Dense)],
+            params: &[int("axis")],
+            ..PLAIN
+        },
+        source: include_str!("../../kernels/gather.k"),
+        grid: "ceildiv(out_len, 256)",
+        bits: true,
+        ..KERNEL
+    },
+    GpuRow {
+        row: KernelRow {
+            name: "gather.blocks",
+            op: "gather",
+            inputs: &[one("table", BLOCKS, LayoutClass::Rows), one("indices", INDEX, LayoutClass::Strided)],
+            outputs: &[one("out", F32S, LayoutClass::Dense)],
+            ..PLAIN
+        },
+        source: include_str!("../../kernels/gather_blocks.k"),
+        grid: "ceildiv(out_len, 2048)",
+        ..KERNEL
+    },
+    GpuRow {
+        row: KernelRow {
+            name: "dequantize",
+            op: "dequantize",
+            inputs: &[one("x", BLOCKS, LayoutClass::Rows)],
+            outputs: &[one("out", F32S, LayoutClass::Dense)],
+            ..PLAIN
+        },
+        source: include_str!("../../kernels/dequantize.k"),
+        grid: "ceildiv(out_len, 2048)",
         ..KERNEL
     },
     GpuRow {

@@ -15,7 +15,7 @@ pub(super) static ROWS: &[GpuRow] = &[
         },
         source: include_str!("../../kernels/expr.k"),
         grid: "ceildiv(outputs_0_len, 256)",
-        exprs: Some(Exprs { values: &[], inputs: "inputs", outputs: "outputs" }),
+        exprs: Some(Exprs { values: &[], from: "", inputs: "inputs", outputs: "outputs" }),
         ..KERNEL
     },
     GpuRow {

@@ -165,9 +165,19 @@ fn function(t: &mut String, g: usize, e: &Expr) {
     t.push_str("    return r;\n}\n");
 }
 
+/// The operands `first..first + n` of `list` from which the values of expression `g` come.
+fn sources(t: &mut String, g: usize, list: &str, first: usize, n: usize) {
+    let each: Vec<String> = (0..n).map(|j| format!("M({list}_{}, {j})", first + j)).collect();
+    let values: String = (0..n).map(|j| format!(", V({j})")).collect();
+    let _ = writeln!(t, "#define COUNT_OF_{g} {n}\n#define EACH_OF_{g}(M) {}", each.join(" "));
+    let _ = writeln!(t, "#define DIM_OF_{g}(d) DIM({list}_{first}, d)");
+    let _ = writeln!(t, "#define APPLY_OF_{g}(i, V) APPLY_{g}(i{values})");
+}
+
 /// Every expression of the step, and how the kernel applies it.
 pub(super) fn render(t: &mut String, spec: &Spec, lists: &[List]) -> Result<(), GpuError> {
-    let _ = writeln!(t, "#define EXPRS {}", spec.exprs.len());
+    let each: Vec<String> = (0..spec.exprs.len()).map(|g| format!("M({g})")).collect();
+    let _ = writeln!(t, "#define EXPRS {}\n#define EACH_EXPR(M) {}", spec.exprs.len(), each.join(" "));
     let Some(binding) = spec.row.exprs else {
         return match spec.exprs.len() {
             0 => Ok(()),
@@ -175,7 +185,7 @@ pub(super) fn render(t: &mut String, spec: &Spec, lists: &[List]) -> Result<(), 
         };
     };
     let length = |name: &str| lists.iter().find(|l| l.name == name).map_or(0, |l| l.count);
-    let (mut input, mut output) = (0, 0);
+    let (mut input, mut output, mut source) = (0, 0, 0);
     for (g, e) in spec.exprs.iter().enumerate() {
         function(t, g, e);
         let given = match binding.values.get(g) {
@@ -200,7 +210,10 @@ pub(super) fn render(t: &mut String, spec: &Spec, lists: &[List]) -> Result<(), 
             let _ = write!(t, "STORE({}_{}, frit_i, frit_r.y{i}); ", binding.outputs, output + i);
         }
         t.push_str("} while (0)\n");
-        (input, output) = (input + rest, output + e.outputs.len());
+        if !binding.from.is_empty() {
+            sources(t, g, binding.from, source, given);
+        }
+        (input, output, source) = (input + rest, output + e.outputs.len(), source + given);
     }
     if input != length(binding.inputs) || output != length(binding.outputs) {
         return Err(misfit(spec.row, "its expressions take other operands than there are"));

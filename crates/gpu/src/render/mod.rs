@@ -87,6 +87,9 @@ pub fn render(dialect: Dialect, spec: &Spec) -> Result<Rendered, GpuError> {
     t.push_str(header(dialect));
     let _ = writeln!(t, "typedef {idx} IDX;");
     t.push_str(include_str!("../../kernels/compat/common.h"));
+    if operands.iter().any(|o| o.form.as_ref().is_some_and(|f| f.dtype.is_block())) {
+        t.push_str(include_str!("../../kernels/compat/blocks.h"));
+    }
     dtypes(&mut t);
     params.render(&mut t);
     for o in &operands {
@@ -256,6 +259,11 @@ fn operand(t: &mut String, o: &Named, bits: bool) -> Result<(), GpuError> {
     let _ = writeln!(t, "#define UNIT_BYTES_{n} {}", info.unit_bytes);
     let _ = writeln!(t, "#define LOAD_{n}(i) load_{io}(frit_{n}, i)");
     let _ = writeln!(t, "#define STORE_{n}(i, v) store_{io}(frit_{n}, i, v)");
+    let load8 = match d.is_block() {
+        true => format!("LOAD8_BLOCK(frit_{}, {}, {}, ", ident(d), info.unit_elements, info.unit_bytes),
+        false => format!("LOAD8_ELEMENTS(load_{io}, "),
+    };
+    let _ = writeln!(t, "#define LOAD8_{n}(i, left, y) {load8}frit_{n}, i, left, y)");
     let (lowest, highest) = extremes(d);
     let _ = writeln!(t, "#define LOWEST_{n} {lowest}\n#define HIGHEST_{n} {highest}");
     let (at, row) = match form.dense {

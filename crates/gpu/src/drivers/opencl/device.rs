@@ -6,8 +6,8 @@ use cl3::device::{
     CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME, CL_DEVICE_TYPE_ALL, CL_DEVICE_VENDOR, CL_DEVICE_VERSION,
     CL_DRIVER_VERSION, get_device_data, get_device_ids,
 };
-use cl3::platform::get_platform_ids;
 use cl3::is_opencl_runtime_available;
+use cl3::platform::get_platform_ids;
 use cl3::types::{cl_device_id, cl_device_info, cl_platform_id};
 
 use crate::driver::{DeviceInfo, Dialect, Features};

@@ -1,0 +1,150 @@
+//! Kernels that sum products: `linear`, `matmul` and `attention`.
+
+use frit_ir::DType;
+
+use crate::row::{
+    COMPUTE, Cmp, Count, Exprs, F32S, GpuRow, Guard, KERNEL, KernelRow, LayoutClass, OperandSpec, PLAIN,
+    ParamSpec, int, one, optional, real, rest,
+};
+
+/// Rows of x up to which a column is summed by 32 lanes.
+const FEW: i64 = 8;
+
+/// Weights as they lie in a file.
+const WEIGHTS: &[DType] = &[
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q8_0,
+    DType::Q2K,
+    DType::Q3K,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
+];
+
+const ARITIES: &[&str] = &["arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7"];
+
+const LINEAR: &[ParamSpec] = &[
+    int("m"),
+    int("n"),
+    int("weights"),
+    int("bits"),
+    int("arity0"),
+    int("arity1"),
+    int("arity2"),
+    int("arity3"),
+    int("arity4"),
+    int("arity5"),
+    int("arity6"),
+    int("arity7"),
+];
+
+const RESULTS: OperandSpec = rest("results", COMPUTE, LayoutClass::Dense);
+
+const LINEAR_INPUTS: &[OperandSpec] = &[
+    one("x", F32S, LayoutClass::Rows),
+    OperandSpec {
+        name: "weights",
+        dtypes: WEIGHTS,
+        layout: LayoutClass::Rows,
+        count: Count::Param("weights"),
+        packing: None,
+    },
+    rest("extras", COMPUTE, LayoutClass::Strided),
+];
+
+const fn linear(name: &'static str, guards: &'static [Guard]) -> GpuRow {
+    GpuRow {
+        row: KernelRow {
+            name,
+            op: "linear",
+            inputs: LINEAR_INPUTS,
+            outputs: &[RESULTS],
+            guards,
+            params: LINEAR,
+            ..PLAIN
+        },
+        constants: &[
+            "weights", "bits", "arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7",
+        ],
+        exprs: Some(Exprs { values: ARITIES, from: "weights", inputs: "extras", outputs: "results" }),
+        ..KERNEL
+    }
+}
+
+const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
+
+const I32: &[DType] = &[DType::I32];
+const ATTENTION: &[OperandSpec] = &[
+    one("q", F32S, LayoutClass::Rows),
+    one("k", F32S, LayoutClass::Rows),
+    one("v", F32S, LayoutClass::Rows),
+    optional("kv_len", I32, LayoutClass::Dense),
+    optional("offset", I32, LayoutClass::Dense),
+    optional("table", I32, LayoutClass::Rows),
+    optional("bias", F32S, LayoutClass::Strided),
+    optional("sinks", &[DType::F32], LayoutClass::Dense),
+    optional("key_mask", &[DType::Bool], LayoutClass::Rows),
+];
+
+/// Rows of this file.
+pub(super) static ROWS: &[GpuRow] = &[
+    GpuRow {
+        source: include_str!("../../kernels/linear_few.k"),
+        defines: "#define BLOCK_ROWS 1\n",
+        grid: "m*ceildiv(n, 8)",
+        ..linear("linear.one", &[Guard { param: "m", cmp: Cmp::Le, value: 1 }])
+    },
+    GpuRow {
+        source: include_str!("../../kernels/linear_few.k"),
+        defines: "#define BLOCK_ROWS 4\n",
+        grid: "ceildiv(m, 4)*ceildiv(n, 8)",
+        ..linear("linear.few", &[Guard { param: "m", cmp: Cmp::Le, value: FEW }])
+    },
+    GpuRow {
+        source: include_str!("../../kernels/linear.k"),
+        grid: "ceildiv(m, 64)*ceildiv(n, 64)",
+        ..linear("linear", &[])
+    },
+    GpuRow {
+        row: KernelRow {
+            name: "matmul",
+            op: "matmul",
+            inputs: &[one("a", FLOATS, LayoutClass::Strided), one("b", FLOATS, LayoutClass::Strided)],
+            outputs: &[one("out", FLOATS, LayoutClass::Dense)],
+            ..PLAIN
+        },
+        source: include_str!("../../kernels/matmul.k"),
+        grid: "ceildiv(out_len, 2048)",
+        ..KERNEL
+    },
+    GpuRow {
+        row: KernelRow {
+            name: "attention",
+            op: "attention",
+            inputs: ATTENTION,
+            outputs: &[
+                one("out", F32S, LayoutClass::Dense),
+                optional("lse", &[DType::F32], LayoutClass::Dense),
+            ],
+            params: &[
+                real("scale"),
+                int("causal"),
+                int("window_left"),
+                int("window_right"),
+                real("softcap"),
+                int("ring"),
+            ],
+            ..PLAIN
+        },
+        source: include_str!("../../kernels/attention.k"),
+        group: 128,
+        grid: "q_len",
+        ..KERNEL
+    },
+];
