@@ -70,7 +70,7 @@ const fn linear(name: &'static str, guards: &'static [Guard]) -> GpuRow {
             ..PLAIN
         },
         constants: &[
-            "weights", "bits", "arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7",
+            "weights", "arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7",
         ],
         exprs: Some(Exprs { values: ARITIES, from: "weights", inputs: "extras", outputs: "results" }),
         ..KERNEL
