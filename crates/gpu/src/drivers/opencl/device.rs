@@ -3,8 +3,9 @@
 use cl3::device::{
     CL_DEVICE_DOUBLE_FP_CONFIG, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_HOST_UNIFIED_MEMORY,
     CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_MAX_MEM_ALLOC_SIZE,
-    CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME, CL_DEVICE_TYPE_ALL, CL_DEVICE_VENDOR, CL_DEVICE_VERSION,
-    CL_DRIVER_VERSION, get_device_data, get_device_ids,
+    CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME, CL_DEVICE_SINGLE_FP_CONFIG, CL_DEVICE_TYPE_ALL,
+    CL_DEVICE_VENDOR, CL_DEVICE_VERSION, CL_DRIVER_VERSION, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT,
+    get_device_data, get_device_ids,
 };
 use cl3::is_opencl_runtime_available;
 use cl3::platform::get_platform_ids;
@@ -40,6 +41,11 @@ fn number(d: cl_device_id, what: cl_device_info) -> u64 {
 fn text(d: cl_device_id, what: cl_device_info) -> String {
     let bytes = get_device_data(d, what).unwrap_or_default();
     String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ']).into()
+}
+
+/// Whether `d` can round `/` and `sqrt` of f32 correctly when it is asked to.
+pub(super) fn rounds_division(d: cl_device_id) -> bool {
+    number(d, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0
 }
 
 /// The facts of `d`.

@@ -4,7 +4,6 @@
 mod device;
 mod objects;
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use cl3::error_codes::{
 use cl3::kernel::set_kernel_arg;
 use cl3::types::{CL_FALSE, CL_TRUE, cl_device_id, cl_int, cl_uint};
 
+use super::common;
 use crate::driver::{
     BufferId, DeviceInfo, Driver, KernelId, KernelSource, SegmentId, StepTime, Submission, TicketId,
 };
@@ -39,22 +39,7 @@ unsafe impl Send for OpenCl {}
 // SAFETY: as above.
 unsafe impl Sync for OpenCl {}
 
-#[derive(Default)]
-struct State {
-    next: u64,
-    allocated: u64,
-    buffers: HashMap<BufferId, (Memory, u64)>,
-    kernels: HashMap<KernelId, (Program, Kernel)>,
-    segments: HashMap<SegmentId, Vec<Launch>>,
-    tickets: HashMap<TicketId, Pending>,
-}
-
-impl State {
-    fn id(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-}
+type State = common::State<Memory, (Program, Kernel), Vec<Launch>, Pending>;
 
 /// A submitted run: host memory that the device may still read or write, and the events that end it.
 struct Pending {
@@ -106,25 +91,9 @@ impl OpenCl {
         move |code| failure(&self.info, what, code)
     }
 
-    fn invalid(&self, what: impl Into<String>) -> GpuError {
-        GpuError::Invalid { device: self.info.name.clone(), what: what.into() }
-    }
-
-    /// The buffer of `span`, which lies inside it.
-    fn memory<'s>(&self, state: &'s State, span: Span) -> Result<&'s Memory, GpuError> {
-        let Some((memory, bytes)) = state.buffers.get(&span.buffer) else {
-            return Err(self.invalid(format!("there is no buffer {}", span.buffer.0)));
-        };
-        if span.offset.checked_add(span.bytes).is_none_or(|end| end > *bytes) {
-            let (from, n) = (span.offset, span.bytes);
-            return Err(self.invalid(format!("{n} bytes at {from} are not in a buffer of {bytes}")));
-        }
-        Ok(memory)
-    }
-
     /// Sets the arguments of a launch and enqueues it.
     fn enqueue(&self, state: &State, l: &Launch) -> Result<Event, cl_int> {
-        let Some((_, kernel)) = state.kernels.get(&l.kernel) else {
+        let Some((_, kernel)) = state.kernel(l.kernel) else {
             return Err(CL_INVALID_KERNEL);
         };
         let argument = |i: usize, size: usize, value: *const std::ffi::c_void| {
@@ -132,7 +101,7 @@ impl OpenCl {
             unsafe { set_kernel_arg(kernel.0, i as cl_uint, size, value) }
         };
         for (i, b) in l.buffers.iter().chain([&l.params.buffer]).enumerate() {
-            let Some((memory, _)) = state.buffers.get(b) else {
+            let Some(memory) = state.buffer(*b) else {
                 return Err(CL_INVALID_MEM_OBJECT);
             };
             argument(i, size_of_val(&memory.0), (&raw const memory.0).cast())?;
@@ -169,48 +138,29 @@ impl Driver for OpenCl {
     }
 
     fn allocated(&self) -> u64 {
-        self.lock().allocated
+        self.lock().allocated()
     }
 
     fn allocate(&self, what: &str, bytes: u64) -> Result<BufferId, GpuError> {
-        let (info, size) = (&self.info, bytes.max(1));
-        let device = info.name.clone();
-        if size > info.max_buffer {
-            return Err(GpuError::BufferTooLarge { what: what.into(), bytes, max: info.max_buffer, device });
-        }
+        let info = &self.info;
         let mut state = self.lock();
-        let full = GpuError::OutOfMemory {
-            device,
-            what: what.into(),
-            bytes,
-            used: state.allocated,
-            total: info.memory,
-        };
-        // Many drivers allocate on first use: what cannot fit is refused here.
-        if state.allocated.saturating_add(size) > info.memory {
-            return Err(full);
-        }
+        let size = state.room(info, what, bytes)?;
         let memory = Memory::new(&self.context, size as usize).map_err(|code| match code {
-            CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES => full,
+            CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES => state.full(info, what, bytes),
             code => failure(info, "allocating a buffer", code),
         })?;
-        let id = BufferId(state.id());
-        state.allocated += size;
-        state.buffers.insert(id, (memory, size));
-        Ok(id)
+        Ok(state.add_buffer(memory, size))
     }
 
     fn free(&self, buffer: BufferId) {
         // The runtime keeps the memory until the commands that were enqueued before have ended.
-        let mut state = self.lock();
-        if let Some((_, bytes)) = state.buffers.remove(&buffer) {
-            state.allocated -= bytes;
-        }
+        let memory = self.lock().remove_buffer(buffer);
+        drop(memory);
     }
 
     fn write(&self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<(), GpuError> {
         let state = self.lock();
-        let memory = self.memory(&state, Span { buffer, offset, bytes: bytes.len() as u64 })?;
+        let memory = state.memory(&self.info, Span { buffer, offset, bytes: bytes.len() as u64 })?;
         let (at, n) = (offset as usize, bytes.len());
         // SAFETY: a blocking write of `n` bytes from `bytes` into a range that was checked.
         unsafe {
@@ -223,7 +173,7 @@ impl Driver for OpenCl {
 
     fn read(&self, buffer: BufferId, offset: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
         let state = self.lock();
-        let memory = self.memory(&state, Span { buffer, offset, bytes: bytes.len() as u64 })?;
+        let memory = state.memory(&self.info, Span { buffer, offset, bytes: bytes.len() as u64 })?;
         let (at, n) = (offset as usize, bytes.len());
         // SAFETY: a blocking read of `n` bytes into `bytes` from a range that was checked.
         unsafe {
@@ -236,7 +186,7 @@ impl Driver for OpenCl {
 
     fn zero(&self, span: Span) -> Result<(), GpuError> {
         let state = self.lock();
-        let memory = self.memory(&state, span)?;
+        let memory = state.memory(&self.info, span)?;
         if span.bytes == 0 {
             return Ok(());
         }
@@ -263,40 +213,22 @@ impl Driver for OpenCl {
             None => Program::from_source(&self.context, self.device, &source.text).map_err(bad)?,
         };
         let kernel = Kernel::new(&program, &entry).map_err(self.failed("making a kernel"))?;
-        let mut state = self.lock();
-        let id = KernelId(state.id());
-        state.kernels.insert(id, (program, kernel));
-        Ok(id)
+        Ok(self.lock().add_kernel((program, kernel), source))
     }
 
     fn binary(&self, kernel: KernelId) -> Option<Vec<u8>> {
-        self.lock().kernels.get(&kernel)?.0.binary()
+        self.lock().kernel(kernel)?.0.binary()
     }
 
     fn encode(&self, launches: &[Launch]) -> Result<SegmentId, GpuError> {
         let mut state = self.lock();
-        for l in launches {
-            if !state.kernels.contains_key(&l.kernel) {
-                return Err(self.invalid(format!("step {}: there is no kernel {}", l.step, l.kernel.0)));
-            }
-            if l.grid == 0 || l.group == 0 || l.group > self.info.max_group {
-                let (g, n) = (l.grid, l.group);
-                return Err(self.invalid(format!("step {}: {g} groups of {n} items cannot run", l.step)));
-            }
-            for span in l.reads.iter().chain(&l.writes).chain([&l.params]) {
-                self.memory(&state, *span)?;
-            }
-            for b in &l.buffers {
-                self.memory(&state, Span { buffer: *b, offset: 0, bytes: 0 })?;
-            }
-        }
-        let id = SegmentId(state.id());
-        state.segments.insert(id, launches.to_vec());
-        Ok(id)
+        state.check(&self.info, launches)?;
+        Ok(state.add_segment(launches.to_vec()))
     }
 
     fn release(&self, segment: SegmentId) {
-        self.lock().segments.remove(&segment);
+        let launches = self.lock().remove_segment(segment);
+        drop(launches);
     }
 
     fn submit(&self, run: &Submission) -> Result<TicketId, GpuError> {
@@ -309,8 +241,10 @@ impl Driver for OpenCl {
         let none = std::ptr::null();
         if let Some(u) = run.upload {
             upload.extend_from_slice(u.bytes);
-            let memory =
-                self.memory(&state, Span { buffer: u.buffer, offset: u.offset, bytes: upload.len() as u64 })?;
+            let memory = state.memory(
+                &self.info,
+                Span { buffer: u.buffer, offset: u.offset, bytes: upload.len() as u64 },
+            )?;
             let (at, n, from) = (u.offset as usize, upload.len(), upload.as_ptr().cast());
             // SAFETY: `upload` lives, unmoved on the heap, until the run has ended; the range was checked.
             unsafe { queue::enqueue_write_buffer(self.queue.0, memory.0, CL_FALSE, at, n, from, 0, none) }
@@ -326,22 +260,13 @@ impl Driver for OpenCl {
         let pending = Pending { done, launches, downloads, _upload: upload };
         result.map_err(&failed)?;
         queue::flush(self.queue.0).map_err(&failed)?;
-        let id = TicketId(state.id());
-        state.tickets.insert(id, pending);
-        Ok(id)
+        Ok(state.add_ticket(pending))
     }
 
     fn wait(&self, ticket: TicketId, output: &mut [u8]) -> Result<Vec<StepTime>, GpuError> {
-        let pending = self.lock().tickets.remove(&ticket);
-        let Some(pending) = pending else {
-            return Err(self.invalid(format!("there is no ticket {}", ticket.0)));
-        };
+        let pending = self.lock().take_ticket(&self.info, ticket)?;
         pending.done.wait().map_err(self.failed("a run"))?;
-        if output.len() != pending.downloads.len() {
-            let (have, want) = (output.len(), pending.downloads.len());
-            return Err(self.invalid(format!("{want} bytes of results do not fit {have}")));
-        }
-        output.copy_from_slice(&pending.downloads);
+        common::copy_results(&self.info, &pending.downloads, output)?;
         let start = pending.launches.first().map_or(0, |(_, e)| e.times().0);
         let time = |(step, e): &(u32, Event)| {
             let at = |t: u64| Duration::from_nanos(t.saturating_sub(start));
@@ -352,7 +277,7 @@ impl Driver for OpenCl {
     }
 
     fn forget(&self, ticket: TicketId) {
-        let pending = self.lock().tickets.remove(&ticket);
+        let pending = self.lock().take_ticket(&self.info, ticket);
         drop(pending);
     }
 }
@@ -367,7 +292,7 @@ impl OpenCl {
         downloads: &mut [u8],
     ) -> Result<(), cl_int> {
         for id in run.segments {
-            let Some(all) = state.segments.get(id) else { return Err(CL_INVALID_VALUE) };
+            let all = state.segment(&self.info, *id).map_err(|_| CL_INVALID_VALUE)?;
             for l in all {
                 let event = self.enqueue(state, l)?;
                 if run.timed {
@@ -382,7 +307,7 @@ impl OpenCl {
             if to.is_empty() {
                 continue;
             }
-            let memory = self.memory(state, *s).map_err(|_| CL_INVALID_VALUE)?;
+            let memory = state.memory(&self.info, *s).map_err(|_| CL_INVALID_VALUE)?;
             let (at, n, to) = (s.offset as usize, to.len(), to.as_mut_ptr().cast());
             // SAFETY: the run's host memory lives, unmoved on the heap, until it has ended; the range was checked.
             unsafe {

@@ -20,27 +20,13 @@ use cl3::types::{
     cl_platform_id, cl_program,
 };
 
-/// The language version, correctly rounded `/` and `sqrt` where the device has them, and no relaxed arithmetic.
+use crate::drivers::common::object;
+
+/// The language version, and no relaxed arithmetic.
 const OPTIONS: &str = "-cl-std=CL1.2";
 
-macro_rules! object {
-    ($(#[$doc:meta])* $name:ident $handle:ty, $release:path) => {
-        $(#[$doc])*
-        pub(super) struct $name(pub $handle);
-
-        // SAFETY: handles may be used from any thread (but for kernel arguments, which the driver's lock guards).
-        unsafe impl Send for $name {}
-        // SAFETY: as above.
-        unsafe impl Sync for $name {}
-
-        impl Drop for $name {
-            fn drop(&mut self) {
-                // SAFETY: the handle is this value's own reference. A failure leaks it, which nobody could mend.
-                let _ = unsafe { $release(self.0) };
-            }
-        }
-    };
-}
+/// `/` and `sqrt` correctly rounded, for devices that have them so.
+const ROUNDED: &str = "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt";
 
 object!(
     /// A context of one device.
@@ -110,7 +96,8 @@ impl Program {
     }
 
     fn build(&self, device: cl_device_id) -> Result<(), cl_int> {
-        let options = CString::new(OPTIONS).unwrap_or_default();
+        let options = if super::device::rounds_division(device) { ROUNDED } else { OPTIONS };
+        let options = CString::new(options).unwrap_or_default();
         build_program(self.0, &[device], &options, None, null_mut())
     }
 
