@@ -27,7 +27,6 @@ macro_rules! object {
         }
     };
 }
-#[cfg(any(feature = "opencl", feature = "cuda"))]
 pub(super) use object;
 
 /// A built kernel with what its launches must keep to.

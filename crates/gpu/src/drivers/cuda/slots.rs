@@ -1,6 +1,6 @@
 //! Host memory of runs in flight: each run has a slot of its own, which is given out again once its run has ended.
 
-/// Slots kept for runs to come.
+/// Slots kept for runs to come: making one may wait for the device.
 const MOST_IDLE: usize = 8;
 
 /// Bytes of the smallest slot, and above which sizes are no longer doubled.
