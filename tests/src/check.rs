@@ -1,8 +1,11 @@
 //! Op cases on a device against the reference: what the conformance tests of all devices share.
 
+use std::sync::Arc;
+
 use frit_compile::CompileOptions;
-use frit_ir::Tensor;
-use frit_ir::op::{Case, Registry};
+use frit_ir::expr::{Expr, Output, Ref, Step};
+use frit_ir::op::{Case, Registry, Tolerance};
+use frit_ir::{Attrs, Tensor};
 
 use crate::case::{self, CaseGraph};
 
@@ -16,25 +19,58 @@ pub fn options() -> CompileOptions {
     options
 }
 
-/// A case with what it must give.
-pub struct Checked<'a> {
-    /// The case.
-    pub case: &'a Case,
+/// A case, or several in one, with what it must give.
+pub struct Checked {
     /// As a graph.
     pub graph: CaseGraph,
     reference: Vec<Tensor>,
+    tolerances: Vec<Tolerance>,
 }
 
-impl<'a> Checked<'a> {
+impl Checked {
     /// Builds the graph of `case` and computes its reference.
     ///
     /// # Errors
     /// What the op says of its operands.
-    pub fn new(registry: &Registry, op: &str, case: &'a Case) -> Result<Checked<'a>, String> {
+    pub fn new(registry: &Registry, op: &str, case: &Case) -> Result<Checked, String> {
         let reference = frit_ops::interpret::reference_of_case(registry, op, case);
         let reference = reference.map_err(|e| format!("reference: {e}"))?;
         let graph = case::build(registry, op, case).map_err(|e| format!("graph: {e}"))?;
-        Ok(Checked { case, graph, reference })
+        let tolerances = vec![case.tolerance; reference.len()];
+        Ok(Checked { graph, reference, tolerances })
+    }
+
+    /// Several cases of `expr` in one: a kernel that computes all of them. Results come in the order of the cases.
+    ///
+    /// # Errors
+    /// As [`Checked::new`]; a case without an expression.
+    pub fn joined(registry: &Registry, cases: &[&Case]) -> Result<Checked, String> {
+        let mut all = Expr::default();
+        let (mut inputs, mut tolerances) = (Vec::new(), Vec::new());
+        let exprs = cases.iter().map(|c| c.attrs.expr("expr")).collect::<Result<Vec<_>, _>>();
+        let exprs = exprs.map_err(|e| e.to_string())?;
+        // Values are numbered inputs first, then steps, over all cases.
+        let total: usize = exprs.iter().map(|e| e.inputs.len()).sum();
+        let (mut first_input, mut first_step) = (0, total);
+        for (c, e) in cases.iter().zip(&exprs) {
+            let n = e.inputs.len();
+            let at = |r: Ref| match (r as usize).checked_sub(n) {
+                None => (first_input + r as usize) as Ref,
+                Some(step) => (first_step + step) as Ref,
+            };
+            all.inputs.extend(e.inputs.iter().copied());
+            let moved = |s: &Step| Step { args: s.args.iter().map(|a| at(*a)).collect(), ..s.clone() };
+            all.steps.extend(e.steps.iter().map(moved));
+            all.outputs.extend(e.outputs.iter().map(|o| Output { value: at(o.value), ..*o }));
+            inputs.extend(c.inputs.iter().cloned());
+            tolerances.extend(e.outputs.iter().map(|_| c.tolerance));
+            (first_input, first_step) = (first_input + n, first_step + e.steps.len());
+        }
+        let names: Vec<&str> = cases.iter().map(|c| c.name.as_str()).collect();
+        let attrs = Attrs::new().with("expr", Arc::new(all));
+        let (name, tolerance) = (names.join("; "), Tolerance::EXACT);
+        let case = Case { name, attrs, inputs, tolerance, expect: None };
+        Ok(Checked { tolerances, ..Checked::new(registry, "expr", &case)? })
     }
 
     /// Whether `got` is what it must be.
@@ -45,13 +81,13 @@ impl<'a> Checked<'a> {
         if got.len() != self.reference.len() {
             return Err(format!("{} results, expected {}", got.len(), self.reference.len()));
         }
-        for ((name, got), want) in got.iter().zip(&self.reference) {
+        for (((name, got), want), tolerance) in got.iter().zip(&self.reference).zip(&self.tolerances) {
             if got.shape() != want.shape() || got.dtype() != want.dtype() {
                 let one = |t: &Tensor| format!("{}{:?}", t.dtype(), t.shape());
                 return Err(format!("{name}: {}, expected {}", one(got), one(want)));
             }
             let (g, w) = (numbers(got)?, numbers(want)?);
-            if let Some((i, a, b)) = case::differs(&g, &w, self.case.tolerance) {
+            if let Some((i, a, b)) = case::differs(&g, &w, *tolerance) {
                 return Err(format!("{name}[{i}] = {a}, expected {b}"));
             }
         }

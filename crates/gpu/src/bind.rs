@@ -216,22 +216,10 @@ fn forms(k: &KernelStep) -> Result<(Vec<Option<Form>>, Vec<(Region, u32)>), Stri
         next += 1;
         let at = pointers.iter().position(|p| *p == pointer(o));
         let pointer = if shared { at.unwrap_or(0) } else { next - 1 };
-        Form { dtype: o.dtype, dense: is_dense(o), pointer }
+        Form { dtype: o.dtype, pointer }
     };
     let forms = k.operands.iter().map(|o| o.as_ref().map(&mut form)).collect();
     Ok((forms, pointers))
-}
-
-/// Whether the strides are those of row-major order for all sizes. An extent of 1 may have any stride.
-fn is_dense(o: &Operand) -> bool {
-    let mut expected = Dim::from(1i64);
-    for (d, s) in o.dims.iter().zip(&o.strides).rev() {
-        if d.as_const() != Some(1) && *s != expected {
-            return false;
-        }
-        expected = expected * d.clone();
-    }
-    true
 }
 
 /// Whether an element index or an extent of an operand may not fit 32 bits at the bounds of the symbols.

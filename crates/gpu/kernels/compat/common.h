@@ -7,6 +7,8 @@ struct frit_operand {
     IDX last;
     IDX rows;
     i32 rank;
+    /* Whether elements lie in row-major order without gaps. */
+    i32 dense;
     IDX dim[8];
     IDX stride[8];
 };
@@ -44,6 +46,7 @@ struct frit_operand {
 
 /* Element number i in row-major order of the extents. */
 HELPER IDX frit_at(CONSTANT struct frit_operand *o, IDX i) {
+    if (o->dense) return i;
     IDX at = 0;
     for (int d = o->rank - 1; d > 0; d--) {
         IDX q = i / o->dim[d];
@@ -53,8 +56,21 @@ HELPER IDX frit_at(CONSTANT struct frit_operand *o, IDX i) {
     return at + i * o->stride[0];
 }
 
+/* Element of `o`, which broadcasts to the extents of `out`, for element i of that. */
+HELPER IDX frit_broadcast(CONSTANT struct frit_operand *o, CONSTANT struct frit_operand *out, IDX i) {
+    IDX at = 0;
+    if (o->dense && o->len == out->len) return i;
+    for (int d = out->rank - 1, own = o->rank - 1; own >= 0; d--, own--) {
+        const IDX q = i / out->dim[d];
+        if (o->dim[own] != 1) at += (i - q * out->dim[d]) * o->stride[own];
+        i = q;
+    }
+    return at;
+}
+
 /* First element of row r. */
 HELPER IDX frit_row(CONSTANT struct frit_operand *o, IDX r) {
+    if (o->dense) return r * o->last;
     IDX at = 0;
     for (int d = o->rank - 2; d >= 0; d--) {
         IDX q = r / o->dim[d];

@@ -7,7 +7,7 @@ use crate::row::{
     ParamSpec, int, one, optional, real, rest,
 };
 
-/// Rows of x up to which a column is summed by 32 lanes.
+/// Rows of x up to which 32 lanes sum a column.
 const FEW: i64 = 8;
 
 /// Weights as they lie in a file.
@@ -29,10 +29,28 @@ const WEIGHTS: &[DType] = &[
 
 const ARITIES: &[&str] = &["arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7"];
 
+const fn most(param: &'static str, value: i64) -> Guard {
+    Guard { param, cmp: Cmp::Le, value }
+}
+
+/// What a text holds at most, for `m` rows of x at most: its length grows with groups times weights. Steps of more are
+/// expanded.
+const fn guards(m: i64) -> [Guard; 6] {
+    [
+        most("groups", 4),
+        most("arity0", 2),
+        most("arity1", 2),
+        most("arity2", 2),
+        most("arity3", 2),
+        most("m", m),
+    ]
+}
+
 const LINEAR: &[ParamSpec] = &[
     int("m"),
     int("n"),
     int("weights"),
+    int("groups"),
     int("bits"),
     int("arity0"),
     int("arity1"),
@@ -70,7 +88,7 @@ const fn linear(name: &'static str, guards: &'static [Guard]) -> GpuRow {
             ..PLAIN
         },
         constants: &[
-            "weights", "arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7",
+            "weights", "bits", "arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7",
         ],
         exprs: Some(Exprs { values: ARITIES, from: "weights", inputs: "extras", outputs: "results" }),
         ..KERNEL
@@ -98,18 +116,18 @@ pub(super) static ROWS: &[GpuRow] = &[
         source: include_str!("../../kernels/linear_few.k"),
         defines: "#define BLOCK_ROWS 1\n",
         grid: "m*ceildiv(n, 8)",
-        ..linear("linear.one", &[Guard { param: "m", cmp: Cmp::Le, value: 1 }])
+        ..linear("linear.one", &guards(1))
     },
     GpuRow {
         source: include_str!("../../kernels/linear_few.k"),
         defines: "#define BLOCK_ROWS 4\n",
         grid: "ceildiv(m, 4)*ceildiv(n, 8)",
-        ..linear("linear.few", &[Guard { param: "m", cmp: Cmp::Le, value: FEW }])
+        ..linear("linear.few", &guards(FEW))
     },
     GpuRow {
         source: include_str!("../../kernels/linear.k"),
         grid: "ceildiv(m, 64)*ceildiv(n, 64)",
-        ..linear("linear", &[])
+        ..linear("linear", &guards(i64::MAX))
     },
     GpuRow {
         row: KernelRow {

@@ -200,7 +200,8 @@ pub(super) fn render(t: &mut String, spec: &Spec, lists: &[List]) -> Result<(), 
         let mut args: Vec<String> = (0..given).map(|i| format!("(a{i})")).collect();
         for i in input..input + rest {
             let x = format!("{}_{i}", binding.inputs);
-            args.push(format!("LOAD({x}, AT({x}, frit_i))"));
+            let out = format!("{}_{output}", binding.outputs);
+            args.push(format!("LOAD({x}, frit_broadcast(OPERAND({x}), OPERAND({out}), frit_i))"));
         }
         let names: String = (0..given).map(|i| format!(", a{i}")).collect();
         let call = args.join(", ");

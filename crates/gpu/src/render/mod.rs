@@ -26,8 +26,6 @@ pub const MAX_POINTERS: usize = 24;
 pub struct Form {
     /// Element type.
     pub dtype: DType,
-    /// Whether elements lie in row-major order without gaps, for all sizes.
-    pub dense: bool,
     /// The buffer argument that holds it.
     pub pointer: usize,
 }
@@ -266,11 +264,8 @@ fn operand(t: &mut String, o: &Named, bits: bool) -> Result<(), GpuError> {
     let _ = writeln!(t, "#define LOAD8_{n}(i, left, y) {load8}frit_{n}, i, left, y)");
     let (lowest, highest) = extremes(d);
     let _ = writeln!(t, "#define LOWEST_{n} {lowest}\n#define HIGHEST_{n} {highest}");
-    let (at, row) = match form.dense {
-        true => ("(i)".into(), format!("((r) * P->op_{n}.last)")),
-        false => (format!("frit_at(&P->op_{n}, i)"), format!("frit_row(&P->op_{n}, r)")),
-    };
-    let _ = writeln!(t, "#define AT_{n}(i) {at}\n#define ROW_{n}(r) {row}");
+    let _ =
+        writeln!(t, "#define AT_{n}(i) frit_at(&P->op_{n}, i)\n#define ROW_{n}(r) frit_row(&P->op_{n}, r)");
     Ok(())
 }
 

@@ -56,6 +56,18 @@ impl OperandValue {
         self.dims[..self.rank].last().copied().unwrap_or(1)
     }
 
+    /// Whether elements lie in row-major order without gaps. An extent of 1 may have any stride.
+    pub fn is_dense(&self) -> bool {
+        let mut expected = 1i64;
+        for (d, s) in self.dims[..self.rank].iter().zip(&self.strides).rev() {
+            if *d != 1 && *s != expected {
+                return false;
+            }
+            expected = expected.saturating_mul(*d);
+        }
+        true
+    }
+
     /// The product of the extents but the last.
     pub fn rows(&self) -> i64 {
         self.dims[..self.rank.saturating_sub(1)].iter().product()
@@ -106,9 +118,9 @@ impl Params {
         self.bytes = at + size;
     }
 
-    /// Size of `struct frit_operand`: an offset, three counts, the rank, extents and strides.
+    /// Size of `struct frit_operand`: an offset, three counts, the rank, whether it is dense, extents and strides.
     fn operand_bytes(wide: bool) -> usize {
-        if wide { 8 + 3 * 8 + 8 + 16 * 8 } else { 8 + 3 * 4 + 4 + 16 * 4 }
+        if wide { 8 + 3 * 8 + 8 + 16 * 8 } else { 8 + 3 * 4 + 8 + 16 * 4 + 4 }
     }
 
     /// Bytes of the block, a multiple of 16.
@@ -172,8 +184,8 @@ impl Params {
         for v in [o.len(), o.last(), o.rows()] {
             put(v, self.wide);
         }
-        // The rank is an i32; the upper half of a wide slot is padding.
-        put(o.rank as i64, self.wide);
+        put(o.rank as i64, false);
+        put(o.is_dense().into(), false);
         for v in o.dims.iter().chain(&o.strides) {
             put(*v, self.wide);
         }
@@ -200,7 +212,7 @@ mod tests {
         };
         let mut o = OperandValue { offset: 7 << 33, rank: 2, dims: [1; 8], strides: [0; 8] };
         (o.dims[0], o.dims[1], o.strides[0], o.strides[1]) = (3, 5, 10, 1);
-        for (wide, size) in [(false, 88), (true, 168)] {
+        for (wide, size) in [(false, 96), (true, 168)] {
             let p = Params::new(&row, vec!["x".into()], wide);
             assert_eq!(p.bytes() % 16, 0);
             let mut b = vec![0xaa; p.bytes()];
@@ -210,8 +222,10 @@ mod tests {
             assert_eq!(long(0), 7 << 33);
             let idx = |i: usize| if wide { long(8 + 8 * i) } else { int(8 + 4 * i).into() };
             assert_eq!([0, 1, 2].map(idx), [15, 5, 3]);
-            assert_eq!(int(if wide { 32 } else { 20 }), 2);
-            assert_eq!([4, 5, 12, 13].map(idx), [3, 5, 10, 1]);
+            let rank = if wide { 32 } else { 20 };
+            assert_eq!((int(rank), int(rank + 4)), (2, 0));
+            let first = if wide { 4 } else { 5 };
+            assert_eq!([0, 1, 8, 9].map(|i| idx(first + i)), [3, 5, 10, 1]);
             assert_eq!((long(size), int(size + 8), long(size + 16)), (96, 0.5f32.to_bits() as i32, -2));
         }
     }
