@@ -71,8 +71,8 @@ mod tests {
             }
             assert!(r.group.is_power_of_two() && (32..=1024).contains(&r.group), "{name}: {}", r.group);
             let known = |p: &&str| r.row.params.iter().any(|s| s.name == *p);
-            assert!(r.constants.iter().all(|p| known(&p)), "{name}: constants");
-            assert!(r.exprs.is_none_or(|e| e.values.iter().all(|p| known(&p))), "{name}: values");
+            assert!(r.constants.iter().all(known), "{name}: constants");
+            assert!(r.exprs.is_none_or(|e| e.values.iter().all(known)), "{name}: values");
             assert!(r.row.inputs.iter().chain(r.row.outputs).all(|s| s.packing.is_none()), "{name}");
             frit_ir::text::parse_dim(r.grid).unwrap_or_else(|e| panic!("{name}: {e}"));
             if !r.row.scratch.is_empty() {
