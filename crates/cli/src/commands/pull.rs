@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::args::PullArgs;
 use crate::env;
 use crate::failure::Failure;
-use crate::fetch::{Expect, Lock, http, hub, wheel};
+use crate::fetch::{Expect, Lock, http, hub, kept, wheel};
 use crate::interrupt;
 use crate::known::{Known, names};
 
@@ -90,12 +90,12 @@ fn from_hub(source: &hub::Source, a: &PullArgs) -> Result<PathBuf, Failure> {
 
 fn known(k: &Known, force: bool) -> Result<PathBuf, Failure> {
     let path = env::cache_dir()?.join(k.path());
-    if path.exists() && !force {
+    if kept(&path, force, None)? {
         return Ok(path);
     }
     let _lock = Lock::of(&path)?;
     // Another process may have fetched it while this one waited.
-    if path.exists() && !force {
+    if kept(&path, force, None)? {
         return Ok(path);
     }
     eprintln!("fetching {} ({:.0} MB, licence {})", k.name, k.bytes() as f64 / 1e6, k.licence);
@@ -116,10 +116,14 @@ fn url(a: &PullArgs) -> Result<PathBuf, Failure> {
         return Err(Failure::Error(format!("`{}` does not end in a plain file name", a.source)));
     }
     let path = env::cache_dir()?.join("url").join(folder_of(&a.source)).join(name);
-    if path.exists() && !a.force {
+    if kept(&path, a.force, a.sha256.as_deref())? {
         return Ok(path);
     }
     let _lock = Lock::of(&path)?;
+    // Another process may have fetched it while this one waited.
+    if kept(&path, a.force, a.sha256.as_deref())? {
+        return Ok(path);
+    }
     let expect = Expect { bytes: None, sha256: a.sha256.clone(), git: None };
     http::download(&http::Client::new(Duration::from_secs_f64(a.stall)), &a.source, &path, &expect)?;
     Ok(path)
