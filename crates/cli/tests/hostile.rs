@@ -225,6 +225,9 @@ fn flags_out_of_range() {
         (1, &["inspect", m, "--context", "0"]),
         (1, &["inspect", m, "--context", "18446744073709551615"]),
         (1, &["bench", m, "--prompt", "0"]),
+        (1, &["bench", m, "--prompt", "18446744073709551615"]),
+        (1, &["bench", m, "--tokens", "18446744073709551615"]),
+        (1, &["bench", m, "--prompt", "4294967296", "--context", "8"]),
         (1, &["bench", m, "--runs", "0"]),
         (1, &["man", "nothing"]),
     ];
@@ -238,6 +241,17 @@ fn flags_out_of_range() {
             one_line(&out, "");
         }
     }
+}
+
+#[test]
+fn a_bench_beyond_the_context_says_which_flags() {
+    let m = golden().to_str().unwrap().to_owned();
+    let out =
+        frit().args(["bench", &m, "--prompt", "18446744073709551615", "--tokens", "1"]).output().unwrap();
+    one_line(&out, "--prompt 18446744073709551615 and --tokens 1 must be at most 4294967295 tokens together");
+    let out =
+        frit().args(["bench", &m, "--prompt", "7", "--tokens", "2", "--context", "8"]).output().unwrap();
+    one_line(&out, "--prompt 7 and --tokens 2 take 9 tokens, and --context is 8");
 }
 
 #[test]
