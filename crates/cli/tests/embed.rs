@@ -1,9 +1,12 @@
 //! `frit embed` as a user sees it.
 
+mod common;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use common::Folder;
 use serde_json::{Value, json};
 
 fn minilm() -> String {
@@ -139,6 +142,73 @@ fn what_cannot_be_embedded_is_one_line() {
     bad(&["-"], "\u{0}\u{1}\n", "line 1");
     for usage in [&[][..], &[CAT, "--pooling", "median"], &[CAT, "--normalize", "--no-normalize"]] {
         assert_eq!(embed(usage, "").status.code(), Some(2), "{usage:?}");
+    }
+}
+
+/// A copy of the model without the file `without`; large files are links.
+fn copy(name: &str, without: &str) -> Folder {
+    let f = Folder::new(&format!("embed-{name}"));
+    std::fs::create_dir(f.0.join("1_Pooling")).unwrap();
+    for entry in std::fs::read_dir(minilm()).unwrap() {
+        let from = entry.unwrap().path();
+        let name = from.file_name().unwrap().to_str().unwrap().to_owned();
+        match name.as_str() {
+            n if n == without || from.is_dir() => {}
+            "model.safetensors" => {
+                let to = f.0.join(name);
+                let linked = std::fs::hard_link(&from, &to);
+                linked.or_else(|_| std::fs::copy(&from, to).map(drop)).unwrap();
+            }
+            _ => drop(std::fs::copy(&from, f.0.join(name)).unwrap()),
+        }
+    }
+    if without != "1_Pooling" {
+        let config = "1_Pooling/config.json";
+        std::fs::copy(PathBuf::from(minilm()).join(config), f.0.join(config)).unwrap();
+    }
+    f
+}
+
+#[test]
+fn a_folder_that_is_not_whole_names_the_file() {
+    let say = |f: &Folder, message: &str| {
+        let out = common::frit().args(["embed", &f.path(""), CAT]).output().unwrap();
+        common::one_line(&out, message);
+    };
+    let f = copy("whole", "");
+    let out = common::frit().args(["embed", &f.path(""), CAT]).output().unwrap();
+    assert!(out.status.success(), "{}", common::text(&out.stderr));
+    say(&copy("no-tokenizer", "tokenizer.json"), ": there is no tokenizer.json, and this command takes text");
+    let f = copy("no-pooling", "1_Pooling");
+    say(&f, &format!("frit: {}: the file is missing; modules.json", f.path("1_Pooling/config.json")));
+    let write = |file: &str, text: &str| std::fs::write(f.0.join(file), text).unwrap();
+    for (text, message) in [
+        ("{}", "no pooling is chosen"),
+        (r#"{"pooling_mode_mean_tokens": "yes"}"#, "`pooling_mode_mean_tokens` is \"yes\""),
+        (
+            r#"{"pooling_mode_mean_tokens": true, "word_embedding_dimension": 768}"#,
+            "must be 384, the width of the model",
+        ),
+    ] {
+        write("1_Pooling/config.json", text);
+        say(&f, &format!("frit: {}: ", f.path("1_Pooling/config.json")));
+        say(&f, message);
+    }
+    write("1_Pooling/config.json", r#"{"pooling_mode_mean_tokens": true}"#);
+    write("sentence_bert_config.json", "[]");
+    say(&f, &format!("frit: {}: ", f.path("sentence_bert_config.json")));
+    // What says how text is split must be what it is taken for.
+    for (file, what) in
+        [("tokenizer_config.json", "[]"), ("tokenizer_config.json", ""), ("generation_config.json", "[7]")]
+    {
+        let f = copy("config", file);
+        std::fs::write(f.0.join(file), what).unwrap();
+        say(&f, &format!("frit: {}", f.path(file)));
+    }
+    for file in ["tokenizer_config.json", "chat_template.jinja", "tokenizer.json"] {
+        let f = copy("folder", file);
+        std::fs::create_dir(f.0.join(file)).unwrap();
+        say(&f, &format!("frit: {}: not a regular file", f.path(file)));
     }
 }
 

@@ -103,7 +103,7 @@ fn unknown_architectures() {
     let header = [&b"GGUF"[..], &3u32.to_le_bytes(), &0u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
     let file = [header, s("general.architecture"), 8u32.to_le_bytes().to_vec(), s("martian")].concat();
     fs::write(f.0.join("m.gguf"), &file).unwrap();
-    one_line(&inspect(&f.path("m.gguf")), "martian");
+    one_line(&inspect(&f.path("m.gguf")), &format!("{}: the architecture `martian`", f.path("m.gguf")));
     // What a file says cannot forge a second line or a colour.
     let evil = [&file[..file.len() - 7], b"a\nb\x1b[1m"].concat();
     fs::write(f.0.join("m.gguf"), evil).unwrap();
@@ -147,10 +147,27 @@ fn configurations_that_make_no_sense() {
         let err = text(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{key}={value}: {err}");
         assert_eq!(err.lines().count(), 1, "{key}={value}: {err}");
+        // What contradicts the weights is told of the folder, all else of the file.
+        let place = format!("frit: {}", f.path(""));
+        assert!(err.starts_with(&place), "{key}={value}: {err}");
     }
     let f = model("no-json");
     fs::write(f.0.join("config.json"), "{\"model_type\": ").unwrap();
-    one_line(&inspect(&f.path("")), "the configuration is not a JSON object");
+    one_line(
+        &inspect(&f.path("")),
+        &format!("{}: the configuration is not a JSON object: ", f.path("config.json")),
+    );
+    fs::write(f.0.join("config.json"), "{}").unwrap();
+    one_line(
+        &inspect(&f.path("")),
+        &format!("{}: the configuration has no `model_type`", f.path("config.json")),
+    );
+    let f = model("no-size");
+    set(&f, "hidden_size", serde_json::Value::Null);
+    one_line(
+        &inspect(&f.path("")),
+        &format!("{}: the configuration has no `hidden_size`", f.path("config.json")),
+    );
 }
 
 #[test]
@@ -163,6 +180,10 @@ fn the_wrong_kind_of_path() {
     // A folder without a model, and folders where files should be.
     fs::create_dir(f.0.join("empty")).unwrap();
     one_line(&inspect(&f.path("empty")), "config.json");
+    fs::rename(f.0.join("model.safetensors"), f.0.join("x.safetensors")).unwrap();
+    let neither = "neither model.safetensors nor model.safetensors.index.json is in the folder";
+    one_line(&inspect(&f.path("")), neither);
+    fs::rename(f.0.join("x.safetensors"), f.0.join("model.safetensors")).unwrap();
     for file in ["model.safetensors", "config.json"] {
         fs::remove_file(f.0.join(file)).unwrap();
         one_line(&inspect(&f.path("")), file.split('.').next().unwrap());
@@ -261,9 +282,11 @@ fn text_that_is_none() {
     let stdin = fs::File::open(f.0.join("in")).unwrap();
     let out = frit().args(["generate", &f.path(""), "-"]).stdin(stdin).output().unwrap();
     one_line(&out, "standard input");
-    // A model without a tokenizer takes no text.
-    let out = frit().args(["generate", &f.path(""), "x"]).output().unwrap();
-    one_line(&out, "no tokenizer");
+    // A model without a tokenizer takes no text, which no command can do without.
+    let want = format!("frit: {}: there is no tokenizer.json, and this command takes text", f.path(""));
+    for args in [&["generate", &f.path(""), "x"][..], &["chat", &f.path("")]] {
+        one_line(&frit().args(args).output().unwrap(), &want);
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -256,6 +256,7 @@ impl From<frit_models::ModelError> for Error {
         use frit_models::ModelError as M;
         let message = e.to_string();
         match e {
+            M::InFile { file, source } => Error::from(*source).within(&file),
             M::UnknownArch { .. } | M::Unsupported { .. } => Error::Unsupported { message },
             M::Option { .. } => Error::Value { message },
             other => Error::Format { message, source: causes(other) },

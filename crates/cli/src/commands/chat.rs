@@ -53,7 +53,7 @@ struct Chat {
 
 /// Runs the command.
 pub fn run(a: &ChatArgs) -> Result<(), Failure> {
-    let model = models::load(&a.model, &models::options(&a.model))?;
+    let model = models::load_for_text(&a.model)?;
     let sampling = a.sampling.options();
     let options = Options::default().max_tokens(a.max_tokens).sampling(sampling.clone()).stop(&a.stop);
     let generator = model.generator(options)?;

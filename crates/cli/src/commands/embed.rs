@@ -64,7 +64,7 @@ struct Done {
 
 /// Runs the command.
 pub fn run(a: &EmbedArgs) -> Result<(), Failure> {
-    let model = models::load(&a.model, &models::options(&a.model))?;
+    let model = models::load_for_text(&a.model)?;
     let mut options = EmbedOptions::default().truncate(a.truncate);
     options.pooling = a.pooling.map(|p| match p {
         PoolingArg::Mean => Pooling::Mean,
