@@ -96,7 +96,7 @@ fn the_json_document_has_its_fields() {
 
 #[test]
 fn json_lines_come_out_with_their_embeddings() {
-    let input = "{\"id\": 7, \"text\": \"The cat sits outside\", \"embedding\": [1]}\n\"A man\\tsings\"\n";
+    let input = "{\"id\": 7, \"text\": \"The cat sits outside\"}\n\"A man\\tsings\"\n";
     let out = good(&["--json-lines", "-", "--pooling", "cls", "--no-normalize"], input);
     let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert_eq!(lines.len(), 2);
@@ -105,6 +105,31 @@ fn json_lines_come_out_with_their_embeddings() {
     let (first, keys) = (numbers(&lines[0]["embedding"]), lines[1].as_object().unwrap().len());
     assert!(first.len() == 384 && (length(&first) - 1.0).abs() > 0.01);
     assert_eq!(keys, 2);
+}
+
+#[test]
+fn fields_beside_the_text_come_out_as_they_were() {
+    let before = r#"{"z": 123456789012345678901234567890, "price":0.10000000000000000001, "text": "The cat sits \u006futside""#;
+    let after = r#""b":{"y": 1e400,"a":[-0.0,  1E2]}, "a": "\u00e9", "empty": {}}"#;
+    let out = good(&["--json-lines", "-"], &format!("{before}, {after}\n"));
+    let want = concat!(
+        r#"{"z":123456789012345678901234567890,"price":0.10000000000000000001,"text":"The cat sits \u006futside","#,
+        r#""b":{"y": 1e400,"a":[-0.0,  1E2]},"a":"\u00e9","empty":{},"embedding":[0.13"#,
+    );
+    assert!(out.starts_with(want), "{}", &out[..300]);
+    let bad = |line: &str, message: &str| bad(&["--json-lines", "-"], &format!("\"x\"\n{line}\n"), message);
+    bad(
+        r#"{"text": "x", "embedding": null}"#,
+        "standard input, line 2: the object has an `embedding` already",
+    );
+    bad(r#"{"text": "x", "text": "y"}"#, "line 2: the object has two fields `text`");
+    bad(r#"{"text": ["x"]}"#, "line 2: the object has no string `text`");
+    bad(r#"{"text": "\ud800"}"#, "line 2: `text`: ");
+    bad("7", "line 2: neither a string nor an object");
+    bad(r#"{"text": "x"} {}"#, "line 2: not JSON: trailing characters");
+    // A text of the command line is no JSON.
+    let out = good(&["--json-lines", CAT], "");
+    assert!(out.starts_with(r#"{"text":"The cat sits outside","embedding":[0.13"#), "{}", &out[..80]);
 }
 
 #[test]
