@@ -239,17 +239,29 @@ fn flags_out_of_range() {
         (2, &["pull", "x", "--stall", "nan"]),
         (2, &["generate", m, "x", "--seed", "-1"]),
         (2, &["generate", m, "x", "--temperature", "hot"]),
+        (2, &["generate", m, "x", "--temperature", "nan"]),
+        (2, &["generate", m, "x", "--temperature", "-1"]),
+        (2, &["generate", m, "x", "--temperature", "inf"]),
+        (2, &["generate", m, "x", "--top-p", "0"]),
+        (2, &["generate", m, "x", "--top-p", "1.1"]),
+        (2, &["generate", m, "x", "--min-p", "-0.1"]),
+        (2, &["generate", m, "x", "--repeat-penalty", "0"]),
+        (2, &["generate", m, "x", "--stop", ""]),
+        (2, &["chat", m, "--stop", ""]),
+        (2, &["bench", m, "--tokens", "0"]),
+        (2, &["pull", "http://127.0.0.1:9/x", "--sha256", "00"]),
+        (2, &["pull", "hf:o/r", "--hub", "ftp://x"]),
         (2, &["completions", "tcsh"]),
         (2, &["devices", "gpu"]),
-        (1, &["inspect", m, "--threads", "0"]),
+        (2, &["inspect", m, "--threads", "0"]),
         (1, &["inspect", m, "--threads", "100000"]),
-        (1, &["inspect", m, "--context", "0"]),
+        (2, &["inspect", m, "--context", "0"]),
         (1, &["inspect", m, "--context", "18446744073709551615"]),
-        (1, &["bench", m, "--prompt", "0"]),
+        (2, &["bench", m, "--prompt", "0"]),
         (1, &["bench", m, "--prompt", "18446744073709551615"]),
         (1, &["bench", m, "--tokens", "18446744073709551615"]),
         (1, &["bench", m, "--prompt", "4294967296", "--context", "8"]),
-        (1, &["bench", m, "--runs", "0"]),
+        (2, &["bench", m, "--runs", "0"]),
         (1, &["man", "nothing"]),
     ];
     for (status, args) in cases {
@@ -260,6 +272,13 @@ fn flags_out_of_range() {
         assert!(!err.contains("panicked"), "{args:?}: {err}");
         if *status == 1 {
             one_line(&out, "");
+        }
+        // A flag with a value that it does not take is named.
+        if let (2, [.., flag, _]) = (status, args)
+            && flag.starts_with("--")
+            && *flag != "--json"
+        {
+            assert!(err.contains(flag), "{args:?}: {err}");
         }
     }
 }

@@ -30,9 +30,6 @@ struct Document {
 
 /// Runs the command.
 pub fn run(a: &BenchArgs) -> Result<(), Failure> {
-    if a.prompt == 0 || a.tokens == 0 || a.runs == 0 {
-        return Err(Failure::Error("--prompt, --tokens and --runs must be at least 1".into()));
-    }
     // More than u32 counts would not be what is run.
     let tokens = a.prompt.checked_add(a.tokens).filter(|n| u32::try_from(*n).is_ok());
     let tokens = tokens.ok_or_else(|| {
