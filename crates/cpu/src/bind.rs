@@ -66,6 +66,8 @@ pub(crate) struct Tables {
     pub symbols: Vec<(Sym, i64, i64)>,
     pub bounds: Vec<(DimId, i64)>,
     pub guards: Vec<(DimId, DimGuard, DimId)>,
+    /// Every extent that could be negative, once, and whose it is.
+    pub extents: Vec<(DimId, String)>,
     pub dims: Vec<Dim>,
     pub steps: Vec<Bound>,
     pub inputs: Vec<PortDims>,
@@ -101,7 +103,7 @@ impl Tables {
     /// A row that this build lacks, an expression that cannot be compiled.
     pub fn new(s: &Schedule, isa: Isa) -> Result<Tables, ExecError> {
         let mut dims = Interner::default();
-        let steps = s
+        let steps: Vec<Bound> = s
             .steps
             .iter()
             .enumerate()
@@ -119,13 +121,27 @@ impl Tables {
         let bounds = s.symbols.bounds().iter().map(|(d, m)| (dims.add(d), *m)).collect();
         let guards = s.guards.iter().map(|g| (dims.add(&g.left), g.clone(), dims.add(&g.right))).collect();
         let symbols = s.symbols.iter().map(|(n, r)| (n.clone(), r.min, r.max)).collect();
-        Ok(Tables { symbols, bounds, guards, dims: dims.dims, steps, inputs, outputs })
+        let mut extents = Extents::of(&dims.dims);
+        for (what, all, ports) in [("input", &inputs, &s.inputs), ("output", &outputs, &s.outputs)] {
+            for (p, port) in all.iter().zip(ports) {
+                extents.add(&p.dims, || format!("{what} `{}`", port.name));
+            }
+        }
+        for step in &steps {
+            for (i, w) in step.operands.iter().enumerate() {
+                let dims = w.as_ref().map_or(&[][..], |w| &w.dims);
+                extents.add(dims, || format!("step `{}`: operand {i}", step.name));
+            }
+        }
+        let extents = extents.all;
+        Ok(Tables { symbols, bounds, guards, extents, dims: dims.dims, steps, inputs, outputs })
     }
 
-    /// Evaluates every dimension for `sizes` (in the order of [`Tables::symbols`]) and checks ranges and guards.
+    /// Evaluates every dimension for `sizes` (in the order of [`Tables::symbols`]) and checks ranges, guards
+    /// and extents: after it, no extent of a port or operand is negative.
     ///
     /// # Errors
-    /// A size outside its range, a guard or bound that does not hold, an overflow.
+    /// A size outside its range, a guard or bound that does not hold, a negative extent, an overflow.
     pub fn evaluate(&self, sizes: &[i64], values: &mut Vec<i64>) -> Result<(), ExecError> {
         for ((name, min, max), v) in self.symbols.iter().zip(sizes) {
             if v < min || v > max {
@@ -154,8 +170,53 @@ impl Tables {
                 return Err(ExecError::Guard { why: g.why.clone(), left, right });
             }
         }
+        for (d, place) in &self.extents {
+            not_negative(&self.dims[*d as usize], values[*d as usize], &bind, || place.clone())?;
+        }
         Ok(())
     }
+}
+
+/// The extents of ports and operands, each dimension once.
+struct Extents {
+    /// By dimension: whether it is among them or never negative.
+    known: Vec<bool>,
+    all: Vec<(DimId, String)>,
+}
+
+impl Extents {
+    fn of(dims: &[Dim]) -> Extents {
+        let known = dims.iter().map(|d| d.as_const().is_some_and(|v| v >= 0)).collect();
+        Extents { known, all: Vec::new() }
+    }
+
+    fn add(&mut self, dims: &[DimId], place: impl Fn() -> String) {
+        for d in dims {
+            if !std::mem::replace(&mut self.known[*d as usize], true) {
+                self.all.push((*d, place()));
+            }
+        }
+    }
+}
+
+/// Refuses the extent `d` of `place` whose value is below 0. `bind` gives the symbols.
+///
+/// # Errors
+/// That.
+pub(crate) fn not_negative(
+    d: &Dim,
+    value: i64,
+    bind: &dyn Fn(&Sym) -> Option<i64>,
+    place: impl FnOnce() -> String,
+) -> Result<(), ExecError> {
+    if value >= 0 {
+        return Ok(());
+    }
+    let mut symbols = Vec::new();
+    d.symbols(&mut symbols);
+    let size = |s: &Sym| Some(format!("{} = {}", s.name(), bind(s)?));
+    let sizes = symbols.iter().filter_map(size).collect::<Vec<_>>().join(", ");
+    Err(ExecError::Extent { place: place(), extent: d.to_string(), value, sizes })
 }
 
 fn bind_step(s: &Schedule, k: &KernelStep, isa: Isa, dims: &mut Interner) -> Result<Bound, ExecError> {
