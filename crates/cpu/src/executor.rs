@@ -286,18 +286,9 @@ impl Session {
             allocate(&format!("state `{}`", p.name), size(p.ty.bytes().eval(&pin)?))
         });
         let states = states.collect::<Result<Vec<_>, ExecError>>()?;
-        let most = |n: &frit_ir::Sym| {
-            let i = t.symbols.iter().position(|(x, ..)| x == n)?;
-            Some(pinned[i].unwrap_or(t.symbols[i].2))
-        };
         let ports = |all: &[frit_ir::schedule::Port], what: &str| -> Result<Vec<Buffer>, ExecError> {
             all.iter()
-                .map(|p| {
-                    let bytes = p.ty.bytes();
-                    // Symbols at their largest, all at once, may be more than the bounds on their products allow.
-                    let bytes = bytes.eval(&most)?.min(s.symbols.interval(&bytes).1).max(0) as usize;
-                    allocate(&format!("{what} `{}`", p.name), bytes)
-                })
+                .map(|p| allocate(&format!("{what} `{}`", p.name), size(s.symbols.most_bytes(&p.ty, &pin))))
                 .collect()
         };
         let (inputs, outputs) = (ports(&s.inputs, "input")?, ports(&s.outputs, "output")?);

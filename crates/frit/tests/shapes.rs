@@ -79,3 +79,32 @@ fn a_state_with_a_negative_extent_is_refused_when_it_is_made() {
     assert_eq!(message, "state `s`: extent -T+5 is -4 at T = 9; extents must be at least 0");
     assert!(c.session_with(&[("T", 5)]).is_ok());
 }
+
+#[test]
+fn a_port_whose_extent_falls_as_a_symbol_grows_holds_every_size() {
+    let c = compiled(|b| {
+        let t = b.symbol("T", 0, 5).unwrap();
+        let x = b.input("x", DType::F32, [5]).unwrap();
+        let z = b.input("z", DType::F32, [t.clone()]).unwrap();
+        let rest = b.input("rest", DType::F32, [Dim::from(5) - t.clone()]).unwrap();
+        let tail = b.slice(x, [t.clone()], [Dim::from(5) - t]).unwrap();
+        let sum = b.add(tail, rest).unwrap();
+        b.output("sum", sum).unwrap();
+        b.output("z", z).unwrap();
+    });
+    let run = |s: &mut frit::Session, n: usize| {
+        let got = s
+            .run(&[("x", &counting(&[5])), ("z", &counting(&[n])), ("rest", &counting(&[5 - n]))])
+            .unwrap()
+            .get("sum")
+            .unwrap();
+        // x[n + i] + rest[i]
+        let want: Vec<f32> = (0..5 - n).map(|i| (n + 2 * i) as f32).collect();
+        assert_eq!((got.shape(), got.as_slice::<f32>().unwrap()), (&[5 - n][..], &want[..]));
+    };
+    let mut free = c.session().unwrap();
+    for n in [5, 0, 3, 1] {
+        run(&mut free, n);
+        run(&mut c.session_with(&[("T", n as i64)]).unwrap(), n);
+    }
+}
