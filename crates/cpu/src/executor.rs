@@ -343,6 +343,20 @@ impl Session {
         Ok(())
     }
 
+    /// The value of the symbol at `slot` for the next runs.
+    pub fn size(&self, slot: usize) -> i64 {
+        self.sizes[slot]
+    }
+
+    /// Extents of input `slot` at the sizes of the next run.
+    ///
+    /// # Errors
+    /// Sizes that do not fit.
+    pub fn input_dims(&mut self, slot: usize) -> Result<impl Iterator<Item = usize> + '_, ExecError> {
+        self.bind()?;
+        Ok(self.exe.tables.inputs[slot].dims.iter().map(|d| size(self.values[*d as usize])))
+    }
+
     /// Copies `bytes` into input `slot` (the order of the schedule's inputs). How many there must be follows from the sizes
     /// and is checked by [`Session::run`].
     ///

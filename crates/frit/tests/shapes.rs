@@ -108,3 +108,42 @@ fn a_port_whose_extent_falls_as_a_symbol_grows_holds_every_size() {
         run(&mut c.session_with(&[("T", n as i64)]).unwrap(), n);
     }
 }
+
+#[test]
+fn inputs_that_contradict_each_other_are_refused() {
+    // As many bytes as the last value of N would take: only the extents tell.
+    let c = compiled(|b| {
+        let (n, m) = (b.symbol("N", 1, 9).unwrap(), b.symbol("M", 1, 9).unwrap());
+        let x = b.input("x", DType::F32, [n.clone(), m.clone()]).unwrap();
+        let z = b.input("z", DType::F32, [m, n]).unwrap();
+        b.output("x", x).unwrap();
+        b.output("z", z).unwrap();
+    });
+    assert_eq!(
+        refused(&c, &[("x", &[2, 6]), ("z", &[3, 4])]),
+        "`N` is 2 by extent 0 of input `x`, which takes f32[N, M], but 4 by extent 1 of input `z`, which takes f32[M, N]"
+    );
+    assert!(c.session().unwrap().run(&[("x", &counting(&[2, 6])), ("z", &counting(&[6, 2]))]).is_ok());
+
+    let c = compiled(|b| {
+        let n = b.symbol("N", 0, 9).unwrap();
+        let x = b.input("x", DType::F32, [n.clone(), n]).unwrap();
+        b.output("x", x).unwrap();
+    });
+    assert_eq!(
+        refused(&c, &[("x", &[5, 0])]),
+        "`N` is 5 by extent 0 of input `x`, which takes f32[N, N], but 0 by extent 1 of input `x`, which takes f32[N, N]"
+    );
+    assert!(c.session().unwrap().run(&[("x", &counting(&[5, 5]))]).is_ok());
+
+    let c = compiled(|b| {
+        let n = b.symbol("N", 0, 9).unwrap();
+        let z = b.input("z", DType::F32, [n.clone()]).unwrap();
+        let x = b.input("x", DType::F32, [n.clone() * 2.into(), n * 3.into()]).unwrap();
+        b.output("x", x).unwrap();
+        b.output("z", z).unwrap();
+    });
+    let message = refused(&c, &[("z", &[2]), ("x", &[6, 4])]);
+    assert_eq!(message, "input `x` takes f32[2*N, 3*N], [4, 6] at these sizes, got [6, 4]");
+    assert!(c.session().unwrap().run(&[("z", &counting(&[2])), ("x", &counting(&[4, 6]))]).is_ok());
+}
