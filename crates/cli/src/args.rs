@@ -74,10 +74,10 @@ pub struct ModelArgs {
     /// A GGUF file, a Hugging Face folder, or anything that `frit pull` takes by name, fetched on first use.
     pub model: String,
     /// Threads; the default is one per processor.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Positions of the KV cache; the default is what the model was trained for, at most 4096.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub context: Option<usize>,
     /// Precision of the activations that quantized weights read.
     #[arg(long, value_enum, default_value = "q16")]
@@ -88,22 +88,22 @@ pub struct ModelArgs {
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
     /// 0 always takes the most likely token; higher is more varied.
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: f32,
     /// Choose among the N most likely tokens; 0 is off.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub top_k: usize,
     /// Choose among the most likely tokens that together have this probability; 1 is off.
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = top_p, allow_negative_numbers = true)]
     pub top_p: f32,
     /// Drop tokens less likely than this share of the most likely one; 0 is off.
-    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = min_p, allow_negative_numbers = true)]
     pub min_p: f32,
     /// Divide the logits of recent tokens by this; 1 is off.
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = penalty, allow_negative_numbers = true)]
     pub repeat_penalty: f32,
     /// Seed of the draw: the same seed gives the same text.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
 }
 
@@ -129,12 +129,12 @@ pub struct ChatArgs {
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
     /// Tokens of a reply at most.
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 512, allow_negative_numbers = true)]
     pub max_tokens: usize,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Stop at this string (may be given several times).
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
 }
 
@@ -146,12 +146,12 @@ pub struct GenerateArgs {
     /// The text to continue; `-` reads standard input.
     pub prompt: String,
     /// Tokens generated at most.
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128, allow_negative_numbers = true)]
     pub max_tokens: usize,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     /// Stop at this string (may be given several times).
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub stop: Vec<String>,
     /// Go on past the model's end-of-text token.
     #[arg(long)]
@@ -249,13 +249,13 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     /// Tokens of the prompt.
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
     pub prompt: usize,
     /// Tokens generated.
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count, allow_negative_numbers = true)]
     pub tokens: usize,
     /// Measured runs, after one that is not counted; the best is reported.
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = count, allow_negative_numbers = true)]
     pub runs: usize,
     /// One JSON document.
     #[arg(long)]
@@ -268,7 +268,7 @@ pub struct PullArgs {
     /// A known name (smollm2, gemma3-270m, minilm), hf:OWNER/REPO[/FILE] or an http(s) URL.
     pub source: String,
     /// Expected SHA-256 of a single file, in hexadecimal.
-    #[arg(long, value_name = "HEX")]
+    #[arg(long, value_name = "HEX", value_parser = sha256)]
     pub sha256: Option<String>,
     /// Seconds to wait for a server that sends nothing.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
@@ -277,7 +277,7 @@ pub struct PullArgs {
     #[arg(long)]
     pub force: bool,
     /// Where hf: sources come from: the hub or a mirror with the same interface. HF_TOKEN is sent there.
-    #[arg(long, value_name = "URL", default_value = crate::fetch::hub::HUB)]
+    #[arg(long, value_name = "URL", default_value = crate::fetch::hub::HUB, value_parser = web)]
     pub hub: String,
 }
 
@@ -301,6 +301,57 @@ pub struct CompletionsArgs {
 pub struct ManArgs {
     /// The command; none for the page of frit itself.
     pub command: Option<String>,
+}
+
+/// A number of things, at least 1.
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(n) => Ok(n),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A number for which `ok` holds, which means `want`.
+fn number(text: &str, ok: impl Fn(f32) -> bool, want: &str) -> Result<f32, String> {
+    text.parse::<f32>().ok().filter(|v| v.is_finite() && ok(*v)).ok_or_else(|| format!("must be {want}"))
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    number(text, |v| v >= 0.0, "a finite number, at least 0")
+}
+
+fn top_p(text: &str) -> Result<f32, String> {
+    number(text, |v| v > 0.0 && v <= 1.0, "above 0 and at most 1")
+}
+
+fn min_p(text: &str) -> Result<f32, String> {
+    number(text, |v| (0.0..=1.0).contains(&v), "between 0 and 1")
+}
+
+fn penalty(text: &str) -> Result<f32, String> {
+    number(text, |v| v > 0.0, "a finite number above 0")
+}
+
+/// A SHA-256 in hexadecimal.
+fn sha256(text: &str) -> Result<String, String> {
+    match text.len() == 64 && text.chars().all(|c| c.is_ascii_hexdigit()) {
+        true => Ok(text.into()),
+        false => Err("must be 64 hexadecimal digits".into()),
+    }
+}
+
+/// The address of a server.
+fn web(text: &str) -> Result<String, String> {
+    match is_url(text) {
+        true => Ok(text.into()),
+        false => Err("must be an http(s) URL".into()),
+    }
+}
+
+/// Whether `text` is an address that can be fetched from.
+pub fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
 }
 
 /// A number of seconds between 0.01 and a day.

@@ -1,5 +1,7 @@
 //! From the command line to a loaded model.
 
+use std::path::Path;
+
 use frit::{Activations, LoadOptions, Model};
 
 use crate::args::{ActivationsArg, ModelArgs};
@@ -17,6 +19,20 @@ pub fn options(a: &ModelArgs) -> LoadOptions {
         ActivationsArg::F32 => Activations::F32,
     };
     o
+}
+
+/// As [`load`], for a command that cannot do without a tokenizer.
+pub fn load_for_text(a: &ModelArgs) -> Result<Model, Failure> {
+    let model = load(a, &options(a))?;
+    if model.tokenizer().is_err() {
+        let name = model.name();
+        let missing = match Path::new(name).is_dir() {
+            true => "there is no tokenizer.json",
+            false => "the file has no tokenizer",
+        };
+        return Err(Failure::Error(format!("{name}: {missing}, and this command takes text")));
+    }
+    Ok(model)
 }
 
 /// Loads the model that `a` names, fetching it first if it is a known name that the cache lacks.

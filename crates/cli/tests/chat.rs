@@ -148,7 +148,9 @@ fn old_turns_make_room_and_the_system_message_stays() {
     // One message that never fits.
     let out = talk(&args, &"word ".repeat(200));
     assert_eq!(out.status.code(), Some(1));
-    assert!(text(&out.stderr).contains("the context of 96 tokens is full"), "{}", text(&out.stderr));
+    let err = text(&out.stderr);
+    assert!(err.contains("the message is too long") && err.contains("the context has 96"), "{err}");
+    assert!(!err.contains("dropped") && err.lines().count() == 1, "{err}");
 }
 
 #[cfg(unix)]

@@ -1,9 +1,12 @@
 //! `frit embed` as a user sees it.
 
+mod common;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use common::Folder;
 use serde_json::{Value, json};
 
 fn minilm() -> String {
@@ -93,7 +96,7 @@ fn the_json_document_has_its_fields() {
 
 #[test]
 fn json_lines_come_out_with_their_embeddings() {
-    let input = "{\"id\": 7, \"text\": \"The cat sits outside\", \"embedding\": [1]}\n\"A man\\tsings\"\n";
+    let input = "{\"id\": 7, \"text\": \"The cat sits outside\"}\n\"A man\\tsings\"\n";
     let out = good(&["--json-lines", "-", "--pooling", "cls", "--no-normalize"], input);
     let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert_eq!(lines.len(), 2);
@@ -102,6 +105,31 @@ fn json_lines_come_out_with_their_embeddings() {
     let (first, keys) = (numbers(&lines[0]["embedding"]), lines[1].as_object().unwrap().len());
     assert!(first.len() == 384 && (length(&first) - 1.0).abs() > 0.01);
     assert_eq!(keys, 2);
+}
+
+#[test]
+fn fields_beside_the_text_come_out_as_they_were() {
+    let before = r#"{"z": 123456789012345678901234567890, "price":0.10000000000000000001, "text": "The cat sits \u006futside""#;
+    let after = r#""b":{"y": 1e400,"a":[-0.0,  1E2]}, "a": "\u00e9", "empty": {}}"#;
+    let out = good(&["--json-lines", "-"], &format!("{before}, {after}\n"));
+    let want = concat!(
+        r#"{"z":123456789012345678901234567890,"price":0.10000000000000000001,"text":"The cat sits \u006futside","#,
+        r#""b":{"y": 1e400,"a":[-0.0,  1E2]},"a":"\u00e9","empty":{},"embedding":[0.13"#,
+    );
+    assert!(out.starts_with(want), "{}", &out[..300]);
+    let bad = |line: &str, message: &str| bad(&["--json-lines", "-"], &format!("\"x\"\n{line}\n"), message);
+    bad(
+        r#"{"text": "x", "embedding": null}"#,
+        "standard input, line 2: the object has an `embedding` already",
+    );
+    bad(r#"{"text": "x", "text": "y"}"#, "line 2: the object has two fields `text`");
+    bad(r#"{"text": ["x"]}"#, "line 2: the object has no string `text`");
+    bad(r#"{"text": "\ud800"}"#, "line 2: `text`: ");
+    bad("7", "line 2: neither a string nor an object");
+    bad(r#"{"text": "x"} {}"#, "line 2: not JSON: trailing characters");
+    // A text of the command line is no JSON.
+    let out = good(&["--json-lines", CAT], "");
+    assert!(out.starts_with(r#"{"text":"The cat sits outside","embedding":[0.13"#), "{}", &out[..80]);
 }
 
 #[test]
@@ -139,6 +167,73 @@ fn what_cannot_be_embedded_is_one_line() {
     bad(&["-"], "\u{0}\u{1}\n", "line 1");
     for usage in [&[][..], &[CAT, "--pooling", "median"], &[CAT, "--normalize", "--no-normalize"]] {
         assert_eq!(embed(usage, "").status.code(), Some(2), "{usage:?}");
+    }
+}
+
+/// A copy of the model without the file `without`; large files are links.
+fn copy(name: &str, without: &str) -> Folder {
+    let f = Folder::new(&format!("embed-{name}"));
+    std::fs::create_dir(f.0.join("1_Pooling")).unwrap();
+    for entry in std::fs::read_dir(minilm()).unwrap() {
+        let from = entry.unwrap().path();
+        let name = from.file_name().unwrap().to_str().unwrap().to_owned();
+        match name.as_str() {
+            n if n == without || from.is_dir() => {}
+            "model.safetensors" => {
+                let to = f.0.join(name);
+                let linked = std::fs::hard_link(&from, &to);
+                linked.or_else(|_| std::fs::copy(&from, to).map(drop)).unwrap();
+            }
+            _ => drop(std::fs::copy(&from, f.0.join(name)).unwrap()),
+        }
+    }
+    if without != "1_Pooling" {
+        let config = "1_Pooling/config.json";
+        std::fs::copy(PathBuf::from(minilm()).join(config), f.0.join(config)).unwrap();
+    }
+    f
+}
+
+#[test]
+fn a_folder_that_is_not_whole_names_the_file() {
+    let say = |f: &Folder, message: &str| {
+        let out = common::frit().args(["embed", &f.path(""), CAT]).output().unwrap();
+        common::one_line(&out, message);
+    };
+    let f = copy("whole", "");
+    let out = common::frit().args(["embed", &f.path(""), CAT]).output().unwrap();
+    assert!(out.status.success(), "{}", common::text(&out.stderr));
+    say(&copy("no-tokenizer", "tokenizer.json"), ": there is no tokenizer.json, and this command takes text");
+    let f = copy("no-pooling", "1_Pooling");
+    say(&f, &format!("frit: {}: the file is missing; modules.json", f.path("1_Pooling/config.json")));
+    let write = |file: &str, text: &str| std::fs::write(f.0.join(file), text).unwrap();
+    for (text, message) in [
+        ("{}", "no pooling is chosen"),
+        (r#"{"pooling_mode_mean_tokens": "yes"}"#, "`pooling_mode_mean_tokens` is \"yes\""),
+        (
+            r#"{"pooling_mode_mean_tokens": true, "word_embedding_dimension": 768}"#,
+            "must be 384, the width of the model",
+        ),
+    ] {
+        write("1_Pooling/config.json", text);
+        say(&f, &format!("frit: {}: ", f.path("1_Pooling/config.json")));
+        say(&f, message);
+    }
+    write("1_Pooling/config.json", r#"{"pooling_mode_mean_tokens": true}"#);
+    write("sentence_bert_config.json", "[]");
+    say(&f, &format!("frit: {}: ", f.path("sentence_bert_config.json")));
+    // What says how text is split must be what it is taken for.
+    for (file, what) in
+        [("tokenizer_config.json", "[]"), ("tokenizer_config.json", ""), ("generation_config.json", "[7]")]
+    {
+        let f = copy("config", file);
+        std::fs::write(f.0.join(file), what).unwrap();
+        say(&f, &format!("frit: {}", f.path(file)));
+    }
+    for file in ["tokenizer_config.json", "chat_template.jinja", "tokenizer.json"] {
+        let f = copy("folder", file);
+        std::fs::create_dir(f.0.join(file)).unwrap();
+        say(&f, &format!("frit: {}: not a regular file", f.path(file)));
     }
 }
 

@@ -103,7 +103,7 @@ fn unknown_architectures() {
     let header = [&b"GGUF"[..], &3u32.to_le_bytes(), &0u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
     let file = [header, s("general.architecture"), 8u32.to_le_bytes().to_vec(), s("martian")].concat();
     fs::write(f.0.join("m.gguf"), &file).unwrap();
-    one_line(&inspect(&f.path("m.gguf")), "martian");
+    one_line(&inspect(&f.path("m.gguf")), &format!("{}: the architecture `martian`", f.path("m.gguf")));
     // What a file says cannot forge a second line or a colour.
     let evil = [&file[..file.len() - 7], b"a\nb\x1b[1m"].concat();
     fs::write(f.0.join("m.gguf"), evil).unwrap();
@@ -147,10 +147,27 @@ fn configurations_that_make_no_sense() {
         let err = text(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{key}={value}: {err}");
         assert_eq!(err.lines().count(), 1, "{key}={value}: {err}");
+        // What contradicts the weights is told of the folder, all else of the file.
+        let place = format!("frit: {}", f.path(""));
+        assert!(err.starts_with(&place), "{key}={value}: {err}");
     }
     let f = model("no-json");
     fs::write(f.0.join("config.json"), "{\"model_type\": ").unwrap();
-    one_line(&inspect(&f.path("")), "the configuration is not a JSON object");
+    one_line(
+        &inspect(&f.path("")),
+        &format!("{}: the configuration is not a JSON object: ", f.path("config.json")),
+    );
+    fs::write(f.0.join("config.json"), "{}").unwrap();
+    one_line(
+        &inspect(&f.path("")),
+        &format!("{}: the configuration has no `model_type`", f.path("config.json")),
+    );
+    let f = model("no-size");
+    set(&f, "hidden_size", serde_json::Value::Null);
+    one_line(
+        &inspect(&f.path("")),
+        &format!("{}: the configuration has no `hidden_size`", f.path("config.json")),
+    );
 }
 
 #[test]
@@ -163,6 +180,10 @@ fn the_wrong_kind_of_path() {
     // A folder without a model, and folders where files should be.
     fs::create_dir(f.0.join("empty")).unwrap();
     one_line(&inspect(&f.path("empty")), "config.json");
+    fs::rename(f.0.join("model.safetensors"), f.0.join("x.safetensors")).unwrap();
+    let neither = "neither model.safetensors nor model.safetensors.index.json is in the folder";
+    one_line(&inspect(&f.path("")), neither);
+    fs::rename(f.0.join("x.safetensors"), f.0.join("model.safetensors")).unwrap();
     for file in ["model.safetensors", "config.json"] {
         fs::remove_file(f.0.join(file)).unwrap();
         one_line(&inspect(&f.path("")), file.split('.').next().unwrap());
@@ -218,14 +239,29 @@ fn flags_out_of_range() {
         (2, &["pull", "x", "--stall", "nan"]),
         (2, &["generate", m, "x", "--seed", "-1"]),
         (2, &["generate", m, "x", "--temperature", "hot"]),
+        (2, &["generate", m, "x", "--temperature", "nan"]),
+        (2, &["generate", m, "x", "--temperature", "-1"]),
+        (2, &["generate", m, "x", "--temperature", "inf"]),
+        (2, &["generate", m, "x", "--top-p", "0"]),
+        (2, &["generate", m, "x", "--top-p", "1.1"]),
+        (2, &["generate", m, "x", "--min-p", "-0.1"]),
+        (2, &["generate", m, "x", "--repeat-penalty", "0"]),
+        (2, &["generate", m, "x", "--stop", ""]),
+        (2, &["chat", m, "--stop", ""]),
+        (2, &["bench", m, "--tokens", "0"]),
+        (2, &["pull", "http://127.0.0.1:9/x", "--sha256", "00"]),
+        (2, &["pull", "hf:o/r", "--hub", "ftp://x"]),
         (2, &["completions", "tcsh"]),
         (2, &["devices", "gpu"]),
-        (1, &["inspect", m, "--threads", "0"]),
+        (2, &["inspect", m, "--threads", "0"]),
         (1, &["inspect", m, "--threads", "100000"]),
-        (1, &["inspect", m, "--context", "0"]),
+        (2, &["inspect", m, "--context", "0"]),
         (1, &["inspect", m, "--context", "18446744073709551615"]),
-        (1, &["bench", m, "--prompt", "0"]),
-        (1, &["bench", m, "--runs", "0"]),
+        (2, &["bench", m, "--prompt", "0"]),
+        (1, &["bench", m, "--prompt", "18446744073709551615"]),
+        (1, &["bench", m, "--tokens", "18446744073709551615"]),
+        (1, &["bench", m, "--prompt", "4294967296", "--context", "8"]),
+        (2, &["bench", m, "--runs", "0"]),
         (1, &["man", "nothing"]),
     ];
     for (status, args) in cases {
@@ -237,7 +273,25 @@ fn flags_out_of_range() {
         if *status == 1 {
             one_line(&out, "");
         }
+        // A flag with a value that it does not take is named.
+        if let (2, [.., flag, _]) = (status, args)
+            && flag.starts_with("--")
+            && *flag != "--json"
+        {
+            assert!(err.contains(flag), "{args:?}: {err}");
+        }
     }
+}
+
+#[test]
+fn a_bench_beyond_the_context_says_which_flags() {
+    let m = golden().to_str().unwrap().to_owned();
+    let out =
+        frit().args(["bench", &m, "--prompt", "18446744073709551615", "--tokens", "1"]).output().unwrap();
+    one_line(&out, "--prompt 18446744073709551615 and --tokens 1 must be at most 4294967295 tokens together");
+    let out =
+        frit().args(["bench", &m, "--prompt", "7", "--tokens", "2", "--context", "8"]).output().unwrap();
+    one_line(&out, "--prompt 7 and --tokens 2 take 9 tokens, and --context is 8");
 }
 
 #[test]
@@ -247,9 +301,11 @@ fn text_that_is_none() {
     let stdin = fs::File::open(f.0.join("in")).unwrap();
     let out = frit().args(["generate", &f.path(""), "-"]).stdin(stdin).output().unwrap();
     one_line(&out, "standard input");
-    // A model without a tokenizer takes no text.
-    let out = frit().args(["generate", &f.path(""), "x"]).output().unwrap();
-    one_line(&out, "no tokenizer");
+    // A model without a tokenizer takes no text, which no command can do without.
+    let want = format!("frit: {}: there is no tokenizer.json, and this command takes text", f.path(""));
+    for args in [&["generate", &f.path(""), "x"][..], &["chat", &f.path("")]] {
+        one_line(&frit().args(args).output().unwrap(), &want);
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -124,6 +124,20 @@ fn the_only_gguf_file_is_fetched_and_kept() {
 }
 
 #[test]
+fn a_kept_file_must_have_the_hash_that_is_asked_for() {
+    let url = hub(ONE, |_, _| false);
+    let cache = Cache::new("hub-kept");
+    assert!(cache.pull(&["hf:o/r", "--hub", &url]).status.success());
+    let (right, zeros) = (sha256(&content("tiny-q4.gguf", 200_000)), "0".repeat(64));
+    let out = cache.pull(&["hf:o/r", "--hub", &url, "--sha256", &zeros]);
+    let message =
+        format!("tiny-q4.gguf: the file's SHA-256 is {right}, expected {zeros}; --force fetches it again");
+    one_line(&out, &message);
+    let out = cache.pull(&["hf:o/r", "--hub", &url, "--sha256", &right]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+#[test]
 fn several_gguf_files_are_listed_and_one_can_be_named() {
     let url = hub(TWO, |_, _| false);
     let cache = Cache::new("hub-two");
@@ -250,7 +264,6 @@ fn refusals_say_what_the_user_can_do() {
     let out = cache.with_token("t0ken", &["hf:o/r", "--hub", &refuse("403 Forbidden", "")]);
     one_line(&out, "the token in HF_TOKEN may not read it");
     one_line(&cache.pull(&["hf:../r"]), "not of the form hf:OWNER/REPO");
-    one_line(&cache.pull(&["hf:o/r", "--hub", "ftp://x"]), "--hub takes an http(s) URL");
     assert!(cache.files().is_empty());
 }
 

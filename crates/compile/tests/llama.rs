@@ -48,3 +48,17 @@ fn a_small_decoder_computes_the_same() {
         assert_eq!(difference(&g, w, 1e-4).unwrap(), None, "{name}");
     }
 }
+
+#[test]
+fn a_deep_decoder_compiles_with_names_that_stay_short() {
+    let registry = frit_ops::registry();
+    let g = llama(Llama { layers: 80, ..Llama::TINY }).unwrap();
+    let after = optimize(&g, &registry, &every_op(&registry), &CompileOptions::default()).unwrap().graph;
+    for (graph, values) in [(&g, g.values().len()), (&after, after.values().len())] {
+        // A number behind a name counts values, so it is never longer than their count.
+        let digits = values.to_string().len();
+        let number = |n: &str| n.rsplit_once('.').map_or(0, |(_, n)| n.parse::<u64>().map_or(0, |_| n.len()));
+        let longest = graph.values().iter().map(|v| number(&v.name)).max();
+        assert!(longest <= Some(digits), "{longest:?} digits among {values} values");
+    }
+}

@@ -70,6 +70,15 @@ impl Tables {
     /// A row that this build lacks, an expression that cannot be compiled.
     pub fn new(s: &Schedule, isa: Isa) -> Result<Tables, ExecError> {
         let mut dims = Sizes::new(s);
+        // Ports first: an extent that they share with steps is theirs in messages.
+        let mut ports = |what: &str, all: &[frit_ir::schedule::Port]| -> Vec<PortDims> {
+            let one = |p: &frit_ir::schedule::Port| PortDims {
+                dims: dims.extents(&p.ty.shape, || format!("{what} `{}`", p.name)),
+                bytes: dims.add(&p.ty.bytes()),
+            };
+            all.iter().map(one).collect()
+        };
+        let (inputs, outputs) = (ports("input", &s.inputs), ports("output", &s.outputs));
         let steps = s
             .steps
             .iter()
@@ -79,12 +88,6 @@ impl Tables {
                 _ => Err(ExecError::Step(i)),
             })
             .collect::<Result<_, _>>()?;
-        let mut ports = |all: &[frit_ir::schedule::Port]| -> Vec<PortDims> {
-            all.iter()
-                .map(|p| PortDims { dims: dims.all(&p.ty.shape), bytes: dims.add(&p.ty.bytes()) })
-                .collect()
-        };
-        let (inputs, outputs) = (ports(&s.inputs), ports(&s.outputs));
         Ok(Tables { sizes: dims, steps, inputs, outputs })
     }
 }
@@ -108,7 +111,11 @@ fn bind_step(s: &Schedule, k: &KernelStep, isa: Isa, dims: &mut Sizes) -> Result
         Ok(Candidate { guards, kernel, params, scratch: dims.add(&c.scratch) })
     });
     let candidates = candidates.collect::<Result<_, ExecError>>()?;
-    let operands = k.operands.iter().map(|o| o.as_ref().map(|o| window(s, o, dims))).collect();
+    let window = |(i, o): (usize, &Option<Place>)| {
+        let place = || format!("step `{}`: operand {i}", k.name);
+        o.as_ref().map(|o| window(s, o, dims, place))
+    };
+    let operands = k.operands.iter().enumerate().map(window).collect();
     let program = |e: &std::sync::Arc<frit_ir::Expr>| {
         Program::new(e, isa).map_err(|why| ExecError::Expr { step: k.name.clone(), why: why.to_string() })
     };
@@ -116,7 +123,7 @@ fn bind_step(s: &Schedule, k: &KernelStep, isa: Isa, dims: &mut Sizes) -> Result
     Ok(Bound { name: k.name.clone(), candidates, operands, programs, scratch: k.scratch })
 }
 
-fn window(s: &Schedule, o: &Place, dims: &mut Sizes) -> Window {
+fn window(s: &Schedule, o: &Place, dims: &mut Sizes, place: impl Fn() -> String) -> Window {
     let packed = o.region == Region::Weights && s.weights[o.buffer as usize].packing.is_some();
     Window {
         region: o.region,
@@ -124,7 +131,7 @@ fn window(s: &Schedule, o: &Place, dims: &mut Sizes) -> Window {
         packed,
         offset: dims.add(&o.offset),
         dtype: o.dtype,
-        dims: dims.all(&o.dims),
+        dims: dims.extents(&o.dims, place),
         strides: dims.all(&o.strides),
     }
 }

@@ -91,6 +91,18 @@ pub enum ExecError {
         /// Right side.
         right: i64,
     },
+    /// An extent that the sizes make negative.
+    #[error("{place}: extent {extent} is {value} at {sizes}; extents must be at least 0")]
+    Extent {
+        /// Whose: a port or an operand of a step.
+        place: String,
+        /// The extent.
+        extent: String,
+        /// Its value.
+        value: i64,
+        /// The symbols in it and their values.
+        sizes: String,
+    },
     /// A symbol that was fixed when the session was made has another value now.
     #[error("`{name}` was fixed to {fixed} when the session was made, this run asks for {value}")]
     Fixed {
@@ -178,6 +190,9 @@ impl From<SizeError> for ExecError {
             SizeError::Dim(e) => ExecError::Dim(e),
             SizeError::Range { name, value, min, max } => ExecError::Range { name, value, min, max },
             SizeError::Guard { why, left, right } => ExecError::Guard { why, left, right },
+            SizeError::Extent { place, extent, value, sizes } => {
+                ExecError::Extent { place, extent, value, sizes }
+            }
         }
     }
 }

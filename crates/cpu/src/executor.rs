@@ -265,7 +265,7 @@ impl Session {
     /// the extents of a state hold must be among them.
     ///
     /// # Errors
-    /// A symbol that is unknown, out of range or missing; no memory.
+    /// A symbol that is unknown, out of range or missing; a state with a negative extent; no memory.
     pub fn new(exe: &Arc<Executable>, fixed: &[(&str, i64)]) -> Result<Session, ExecError> {
         let t = &exe.tables;
         let symbols = t.sizes.symbols();
@@ -281,22 +281,15 @@ impl Session {
         let s = &exe.schedule;
         let pin = |n: &frit_ir::Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| pinned[i]);
         let states = s.states.iter().map(|p| {
-            let bytes = p.ty.bytes().eval(&pin)?;
-            allocate(&format!("state `{}`", p.name), bytes.max(0) as usize)
+            for d in &p.ty.shape {
+                frit_ir::sizes::not_negative(d, d.eval(&pin)?, &pin, || format!("state `{}`", p.name))?;
+            }
+            allocate(&format!("state `{}`", p.name), size(p.ty.bytes().eval(&pin)?))
         });
         let states = states.collect::<Result<Vec<_>, ExecError>>()?;
-        let most = |n: &frit_ir::Sym| {
-            let i = symbols.iter().position(|(x, ..)| x == n)?;
-            Some(pinned[i].unwrap_or(symbols[i].2))
-        };
         let ports = |all: &[frit_ir::schedule::Port], what: &str| -> Result<Vec<Buffer>, ExecError> {
             all.iter()
-                .map(|p| {
-                    let bytes = p.ty.bytes();
-                    // Symbols at their largest, all at once, may be more than the bounds on their products allow.
-                    let bytes = bytes.eval(&most)?.min(s.symbols.interval(&bytes).1).max(0) as usize;
-                    allocate(&format!("{what} `{}`", p.name), bytes)
-                })
+                .map(|p| allocate(&format!("{what} `{}`", p.name), size(s.symbols.most_bytes(&p.ty, &pin))))
                 .collect()
         };
         let (inputs, outputs) = (ports(&s.inputs, "input")?, ports(&s.outputs, "output")?);
@@ -351,6 +344,20 @@ impl Session {
         Ok(())
     }
 
+    /// The value of the symbol at `slot` for the next runs.
+    pub fn size(&self, slot: usize) -> i64 {
+        self.sizes[slot]
+    }
+
+    /// Extents of input `slot` at the sizes of the next run.
+    ///
+    /// # Errors
+    /// Sizes that do not fit.
+    pub fn input_dims(&mut self, slot: usize) -> Result<impl Iterator<Item = usize> + '_, ExecError> {
+        self.bind()?;
+        Ok(self.exe.tables.inputs[slot].dims.iter().map(|d| size(self.values[*d as usize])))
+    }
+
     /// Copies `bytes` into input `slot` (the order of the schedule's inputs). How many there must be follows from the sizes
     /// and is checked by [`Session::run`].
     ///
@@ -358,7 +365,7 @@ impl Session {
     /// More bytes than the input can ever take.
     pub fn set_input(&mut self, slot: usize, bytes: &[u8]) -> Result<(), ExecError> {
         self.bind()?;
-        let want = self.values[self.exe.tables.inputs[slot].bytes as usize].max(0) as usize;
+        let want = size(self.values[self.exe.tables.inputs[slot].bytes as usize]);
         let buffer = &mut self.inputs[slot];
         if bytes.len() != want {
             let name = self.exe.schedule.inputs[slot].name.clone();
@@ -369,15 +376,16 @@ impl Session {
         Ok(())
     }
 
-    /// Extents of output `slot` at the sizes of the last run.
+    /// Extents of output `slot` at the sizes of the last run; zeros before the first.
     pub fn output_dims(&self, slot: usize) -> impl Iterator<Item = usize> + '_ {
-        self.exe.tables.outputs[slot].dims.iter().map(|d| self.values[*d as usize] as usize)
+        let value = |d: &u32| self.values.get(*d as usize).map_or(0, |v| size(*v));
+        self.exe.tables.outputs[slot].dims.iter().map(value)
     }
 
     /// The bytes of output `slot` that the last run left; empty before the first.
     pub fn output(&self, slot: usize) -> &[u8] {
         let n = self.exe.tables.outputs[slot].bytes as usize;
-        let bytes = self.values.get(n).map_or(0, |v| (*v).max(0) as usize);
+        let bytes = self.values.get(n).map_or(0, |v| size(*v));
         &self.outputs[slot].bytes()[..bytes]
     }
 
@@ -389,7 +397,7 @@ impl Session {
         let symbols = self.exe.tables.sizes.symbols();
         let fixed = |n: &frit_ir::Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| self.fixed[i]);
         let dims = self.exe.schedule.states[slot].ty.shape.iter();
-        dims.map(|d| Ok(d.eval(&fixed)?.max(0) as usize)).collect()
+        dims.map(|d| Ok(size(d.eval(&fixed)?))).collect()
     }
 
     /// The bytes of state `slot`.
@@ -445,7 +453,10 @@ impl Session {
         self.operands.clear();
         self.params.clear();
         self.given.fill(false);
-        t.sizes.evaluate(&self.sizes, &mut self.values)?;
+        if let Err(e) = t.sizes.evaluate(&self.sizes, &mut self.values) {
+            self.values.clear();
+            return Err(e.into());
+        }
         for step in &t.steps {
             self.bind_step(step)?;
         }
@@ -477,7 +488,7 @@ impl Session {
             operands: (operands, self.operands.len() as u32),
             params: (params, self.params.len() as u32),
             scratch: step.scratch as usize,
-            scratch_bytes: self.values[c.scratch as usize].max(0) as usize,
+            scratch_bytes: size(self.values[c.scratch as usize]),
         });
         Ok(())
     }
@@ -503,7 +514,7 @@ impl Session {
             last += (dims[i] as i128 - 1) * strides[i] as i128;
         }
         let rank = w.dims.len();
-        let empty = dims[..rank].iter().any(|d| *d <= 0);
+        let empty = dims[..rank].contains(&0);
         let offset = value(&w.offset);
         if !empty && !w.packed {
             let unit = w.dtype.info();
@@ -516,6 +527,11 @@ impl Session {
         let offset = if empty || w.packed { 0 } else { offset as usize };
         Ok(Operand { ptr: base.wrapping_add(offset), dtype: w.dtype, rank: rank as u8, dims, strides })
     }
+}
+
+/// An extent or a byte count of a session, which [`Tables::evaluate`] proved to be at least 0.
+fn size(v: i64) -> usize {
+    usize::try_from(v).unwrap_or(0)
 }
 
 fn most_params(b: &Bound) -> usize {

@@ -311,8 +311,25 @@ impl Session {
             let t = given(p).ok_or_else(|| Error::name(format!("the input `{}` was not given", p.name)))?;
             self.bind(&exe, p, t)?;
         }
+        // Every symbol has its last value now: what an earlier extent made of it must be the same.
+        for p in ports {
+            for (axis, n) in given(p).iter().flat_map(|t| t.shape()).enumerate() {
+                if let Some(name) = symbol_of(&p.ty.shape[axis])
+                    && self.inner.size(exe.symbol(name)?) != *n as i64
+                {
+                    return Err(contradiction(name, (p, axis, *n), ports, &given));
+                }
+            }
+        }
         for (slot, p) in ports.iter().enumerate() {
             if let Some(t) = given(p) {
+                if !self.inner.input_dims(slot)?.eq(t.shape().iter().copied()) {
+                    let want: Vec<usize> = self.inner.input_dims(slot)?.collect();
+                    let (name, ty, got) = (&p.name, &p.ty, t.shape());
+                    return Err(Error::shape(format!(
+                        "input `{name}` takes {ty}, {want:?} at these sizes, got {got:?}"
+                    )));
+                }
                 self.inner.set_input(slot, t.bytes())?;
             }
         }
@@ -421,6 +438,27 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// The error of a symbol that two extents make different: extent `axis` of `port` makes it `n`, another extent something else.
+fn contradiction<'a>(
+    symbol: &str,
+    (port, axis, n): (&Port, usize, usize),
+    ports: &[Port],
+    given: &dyn Fn(&Port) -> Option<&'a Tensor>,
+) -> Error {
+    let extents = ports.iter().flat_map(|p| {
+        let shape = given(p).map_or(&[][..], Tensor::shape);
+        p.ty.shape.iter().zip(shape).enumerate().map(move |(i, (d, n))| (p, i, d, *n))
+    });
+    let mut others = extents.filter(|(_, _, d, m)| symbol_of(d) == Some(symbol) && *m != n);
+    let other = others.next().map_or_else(String::new, |(p, i, _, m)| {
+        format!(" but {m} by extent {i} of input `{}`, which takes {}", p.name, p.ty)
+    });
+    Error::shape(format!(
+        "`{symbol}` is {n} by extent {axis} of input `{}`, which takes {},{other}",
+        port.name, port.ty
+    ))
 }
 
 /// The name of the symbol that `d` is, if it is just that.

@@ -241,9 +241,11 @@ impl From<frit_cpu::error::ExecError> for Error {
             E::WeightMissing(_) | E::Name { .. } | E::InputMissing(_) | E::Symbol { .. } => {
                 Error::Name { message }
             }
-            E::WeightBytes { .. } | E::InputBytes { .. } | E::Guard { .. } | E::Range { .. } => {
-                Error::Shape { message }
-            }
+            E::WeightBytes { .. }
+            | E::InputBytes { .. }
+            | E::Guard { .. }
+            | E::Range { .. }
+            | E::Extent { .. } => Error::Shape { message },
             E::Fixed { .. } | E::DType { .. } | E::Dim(_) => Error::Value { message },
             E::OutOfMemory { .. } => Error::OutOfMemory { message, source: causes(e) },
             other => Error::Device { message, source: causes(other) },
@@ -256,6 +258,7 @@ impl From<frit_models::ModelError> for Error {
         use frit_models::ModelError as M;
         let message = e.to_string();
         match e {
+            M::InFile { file, source } => Error::from(*source).within(&file),
             M::UnknownArch { .. } | M::Unsupported { .. } => Error::Unsupported { message },
             M::Option { .. } => Error::Value { message },
             other => Error::Format { message, source: causes(other) },

@@ -16,6 +16,7 @@ use frit_formats::tensor::TensorInfo;
 #[cfg(feature = "text")]
 use frit_formats::tokenizer::Tokenizer;
 use frit_ir::DType;
+use frit_models::ModelError;
 use frit_models::arch::{self, Arch, DecoderFunctions, EncoderFunctions, Form, Kind};
 use frit_models::config::BuildOptions;
 use frit_models::embed::Recipe;
@@ -181,6 +182,8 @@ pub struct Model {
 /// What a source brings to the common part of loading.
 struct Parts {
     name: String,
+    /// Where its configuration stands.
+    config: String,
     form: Form,
     architecture: String,
     metadata: Metadata,
@@ -189,6 +192,21 @@ struct Parts {
     folder: Option<PathBuf>,
     #[cfg(feature = "text")]
     tokenizer: Option<Tokenizer>,
+}
+
+impl Parts {
+    /// An error about what the files say, which it names; one about an option as it is.
+    fn fault(&self, e: ModelError) -> Error {
+        use ModelError as M;
+        let place = match &e {
+            M::Option { .. } | M::InFile { .. } => return e.into(),
+            M::UnknownArch { .. } | M::MissingKey(_) | M::BadValue { .. } | M::Unsupported { .. } => {
+                &self.config
+            }
+            _ => &self.name,
+        };
+        Error::from(e).within(place)
+    }
 }
 
 /// Bytes of a tensor that keep their file mapped. When nobody needs them any more (they live on in packed form), their pages go
@@ -269,10 +287,12 @@ impl Model {
             })
             .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        let (architecture, metadata) = read_config(config)?;
+        let place = "config.json";
+        let (architecture, metadata) = read_config(config, place)?;
         build(
             Parts {
                 name: "parts".into(),
+                config: place.into(),
                 form: Form::HuggingFace,
                 architecture,
                 metadata,
@@ -435,6 +455,7 @@ fn from_gguf(name: String, gguf: &Gguf) -> Result<Parts> {
     }
     Ok(Parts {
         architecture: architecture.into(),
+        config: name.clone(),
         name,
         form: Form::Gguf,
         metadata,
@@ -463,12 +484,17 @@ fn meta_value(v: &Value) -> Option<MetaValue> {
 fn from_folder(folder: &Path, options: &LoadOptions) -> Result<Parts> {
     let config: PathBuf = folder.join("config.json");
     let text = std::fs::read_to_string(&config).map_err(|e| Error::io(&config, e))?;
-    let (architecture, metadata) = read_config(&text)?;
-    let file = folder.join("model.safetensors");
-    let path = if file.exists() { file } else { folder.join("model.safetensors.index.json") };
+    let place = config.display().to_string();
+    let (architecture, metadata) = read_config(&text, &place)?;
+    let files = ["model.safetensors", "model.safetensors.index.json"];
+    let path = files.map(|f| folder.join(f)).into_iter().find(|p| p.exists()).ok_or_else(|| {
+        let why = format!("neither {} nor {} is in the folder", files[0], files[1]);
+        Error::io(folder, std::io::Error::new(std::io::ErrorKind::NotFound, why))
+    })?;
     let tensors = SafeTensors::open(&path, open_options(options)).map_err(Error::from)?;
     Ok(Parts {
         name: folder.display().to_string(),
+        config: place,
         form: Form::HuggingFace,
         architecture,
         metadata,
@@ -482,12 +508,16 @@ fn from_folder(folder: &Path, options: &LoadOptions) -> Result<Parts> {
     })
 }
 
-fn read_config(text: &str) -> Result<(String, Metadata)> {
-    let metadata = Metadata::from_json(text)?;
-    match metadata.text("model_type")? {
-        Some(t) => Ok((t.to_owned(), metadata)),
-        None => Err(Error::Format { message: "config.json has no `model_type`".into(), source: None }),
-    }
+/// The architecture and the keys of a `config.json`, which errors call `place`.
+fn read_config(text: &str, place: &str) -> Result<(String, Metadata)> {
+    let read = || -> std::result::Result<_, ModelError> {
+        let metadata = Metadata::from_json(text)?;
+        match metadata.text("model_type")? {
+            Some(t) => Ok((t.to_owned(), metadata)),
+            None => Err(ModelError::MissingKey("model_type".into())),
+        }
+    };
+    read().map_err(|e| e.in_file(place).into())
 }
 
 /// What an architecture makes of a model's files.
@@ -503,10 +533,10 @@ struct Built {
 type Described = frit_models::weights::Weights;
 
 fn decoder(f: &DecoderFunctions, parts: &Parts, weights: &Described, options: &LoadOptions) -> Result<Built> {
-    let config = (f.config)(&parts.metadata, weights)?;
+    let config = (f.config)(&parts.metadata, weights).map_err(|e| parts.fault(e))?;
     let mut o = BuildOptions::default().chunk(options.chunk).rows(options.rows).kv_dtype(options.kv_dtype);
     o = o.batch(options.batch).context(options.context.unwrap_or(config.context.min(DEFAULT_CONTEXT)));
-    let built = (f.build)(&config, weights, &o, &frit_ops::registry())?;
+    let built = (f.build)(&config, weights, &o, &frit_ops::registry()).map_err(|e| parts.fault(e))?;
     let s = built.sizes;
     #[cfg(feature = "text")]
     let end_tokens = end_tokens(parts.tokenizer.as_ref(), &config.eos);
@@ -518,14 +548,16 @@ fn decoder(f: &DecoderFunctions, parts: &Parts, weights: &Described, options: &L
 }
 
 fn encoder(f: &EncoderFunctions, parts: &Parts, weights: &Described, options: &LoadOptions) -> Result<Built> {
-    let config = (f.config)(&parts.metadata, weights)?;
+    let config = (f.config)(&parts.metadata, weights).map_err(|e| parts.fault(e))?;
     let context = options.context.unwrap_or(config.context.min(DEFAULT_CONTEXT));
     let o = EncoderOptions::default().chunk(options.chunk).context(context);
-    let built = (f.build)(&config, weights, &o, &frit_ops::registry())?;
+    let built = (f.build)(&config, weights, &o, &frit_ops::registry()).map_err(|e| parts.fault(e))?;
     let recipe = match (parts.form, &parts.folder) {
-        (Form::Gguf, _) => Recipe::from_gguf(&parts.metadata, &parts.architecture)?,
+        (Form::Gguf, _) => {
+            Recipe::from_gguf(&parts.metadata, &parts.architecture).map_err(|e| parts.fault(e))?
+        }
         (_, None) => Recipe::default(),
-        (_, Some(folder)) => Recipe::from_folder(|name| {
+        (_, Some(folder)) => Recipe::from_folder(folder, config.hidden, |name| {
             let path = folder.join(name);
             match std::fs::read_to_string(&path) {
                 Ok(text) => Ok(Some(text)),
@@ -542,8 +574,10 @@ fn encoder(f: &EncoderFunctions, parts: &Parts, weights: &Described, options: &L
 
 /// From parts to a model: configuration, graph, compilation, weights.
 fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
-    let arch: &'static Arch = arch::find(parts.form, &parts.architecture)?;
-    let described = arch.weights(parts.tensors.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())))?;
+    let fault = |e| parts.fault(e);
+    let arch: &'static Arch = arch::find(parts.form, &parts.architecture).map_err(fault)?;
+    let tensors = parts.tensors.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone()));
+    let described = arch.weights(tensors).map_err(fault)?;
     let start = Instant::now();
     let built = match &arch.kind {
         Kind::Decoder(f) => decoder(f, &parts, &described, options)?,

@@ -91,6 +91,15 @@ impl Tables {
     /// Renders and builds every kernel of `s`.
     pub fn new(s: &Schedule, device: &Device) -> Result<Tables, GpuError> {
         let mut sizes = Sizes::new(s);
+        // Ports first: an extent that they share with steps is theirs in messages.
+        let mut ports = |what: &str, all: &[Port]| -> Vec<PortDims> {
+            let one = |p: &Port| PortDims {
+                dims: sizes.extents(&p.ty.shape, || format!("{what} `{}`", p.name)),
+                bytes: sizes.add(&p.ty.bytes()),
+            };
+            all.iter().map(one).collect()
+        };
+        let (inputs, outputs) = (ports("input", &s.inputs), ports("output", &s.outputs));
         let mut block = 0;
         let mut steps = Vec::with_capacity(s.steps.len());
         for (i, step) in s.steps.iter().enumerate() {
@@ -105,11 +114,6 @@ impl Tables {
             block += (bytes as u64).next_multiple_of(device.info().align);
             steps.push(bound);
         }
-        let mut ports = |all: &[Port]| -> Vec<PortDims> {
-            let one = |p: &Port| PortDims { dims: sizes.all(&p.ty.shape), bytes: sizes.add(&p.ty.bytes()) };
-            all.iter().map(one).collect()
-        };
-        let (inputs, outputs) = (ports(&s.inputs), ports(&s.outputs));
         Ok(Tables { sizes, steps, inputs, outputs, block })
     }
 }
@@ -162,12 +166,12 @@ fn bind_step(
         let (buffers, block) = (rendered.source.buffers as usize, rendered.params);
         candidates.push(Candidate { guards, row, kernel, buffers, block, params, grid, scratch });
     }
-    let windows = k.operands.iter().flatten().map(|o| Window {
+    let windows = k.operands.iter().flatten().enumerate().map(|(i, o)| Window {
         region: o.region,
         buffer: o.buffer,
         offset: sizes.add(&o.offset),
         dtype: o.dtype,
-        dims: sizes.all(&o.dims),
+        dims: sizes.extents(&o.dims, || format!("step `{}`: operand {i}", k.name)),
         strides: sizes.all(&o.strides),
         reach: reach(s, o),
     });

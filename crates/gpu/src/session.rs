@@ -29,23 +29,16 @@ struct Places {
 }
 
 impl Places {
-    fn new(
-        exe: &Executable,
-        ports: &[Port],
-        from: u64,
-        most: &dyn Fn(&Sym) -> Option<i64>,
-    ) -> Result<Places, GpuError> {
+    fn new(exe: &Executable, ports: &[Port], from: u64, pin: &dyn Fn(&Sym) -> Option<i64>) -> Places {
         let (symbols, align) = (&exe.schedule().symbols, exe.device.info().align);
         let mut p = Places { at: Vec::new(), most: Vec::new(), end: from };
         for port in ports {
-            let bytes = port.ty.bytes();
-            // Symbols at their largest, all at once, may be more than the bounds on their products allow.
-            let n = bytes.eval(most)?.min(symbols.interval(&bytes).1).max(0) as u64;
+            let n = symbols.most_bytes(&port.ty, pin).max(0).unsigned_abs();
             p.at.push(p.end);
             p.most.push(n);
             p.end += n.next_multiple_of(align);
         }
-        Ok(p)
+        p
     }
 }
 
@@ -99,13 +92,16 @@ impl Session {
         let (s, device) = (exe.schedule(), &exe.device);
         let at = |n: &Sym| symbols.iter().position(|(x, ..)| x == n);
         let pin = |n: &Sym| at(n).and_then(|i| pinned[i]);
-        let most = |n: &Sym| at(n).map(|i| pinned[i].unwrap_or(symbols[i].2));
         let state = |p: &Port| {
-            Buffer::zeroed(device, &format!("the state `{}`", p.name), p.ty.bytes().eval(&pin)?.max(0) as u64)
+            let what = format!("the state `{}`", p.name);
+            for d in &p.ty.shape {
+                frit_ir::sizes::not_negative(d, d.eval(&pin)?, &pin, || what.clone())?;
+            }
+            Buffer::zeroed(device, &what, p.ty.bytes().eval(&pin)?.max(0).unsigned_abs())
         };
         let states = s.states.iter().map(state).collect::<Result<_, GpuError>>()?;
-        let inputs = Places::new(exe, &s.inputs, exe.tables.block, &most)?;
-        let outputs = Places::new(exe, &s.outputs, 0, &most)?;
+        let inputs = Places::new(exe, &s.inputs, exe.tables.block, &pin);
+        let outputs = Places::new(exe, &s.outputs, 0, &pin);
         let block = usize::try_from(inputs.end).unwrap_or(usize::MAX);
         Ok(Session {
             sizes: pinned.iter().zip(symbols).map(|(p, (_, min, _))| p.unwrap_or(*min)).collect(),
@@ -294,7 +290,10 @@ impl Session {
         let exe = self.exe.clone();
         self.given.fill(false);
         self.segment = None;
-        exe.tables.sizes.evaluate(&self.sizes, &mut self.values)?;
+        if let Err(e) = exe.tables.sizes.evaluate(&self.sizes, &mut self.values) {
+            self.values.clear();
+            return Err(e.into());
+        }
         // Groups follow the sizes rounded up, so that a few outcomes serve all sizes.
         let up = |v: &i64| (*v).clamp(1, 1 << 62).unsigned_abs().next_power_of_two() as i64;
         let rounded: Vec<i64> = self.sizes.iter().map(up).collect();

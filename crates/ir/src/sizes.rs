@@ -38,6 +38,18 @@ pub enum SizeError {
         /// Right side.
         right: i64,
     },
+    /// An extent that the sizes make negative.
+    #[error("{place}: extent {extent} is {value} at {sizes}; extents must be at least 0")]
+    Extent {
+        /// Whose: a port or an operand of a step.
+        place: String,
+        /// The extent.
+        extent: String,
+        /// Its value.
+        value: i64,
+        /// The symbols in it and their values.
+        sizes: String,
+    },
 }
 
 /// The table: symbols with their ranges, conditions, and every expression that was added.
@@ -46,6 +58,8 @@ pub struct Sizes {
     symbols: Vec<(Sym, i64, i64)>,
     bounds: Vec<(DimId, i64)>,
     guards: Vec<(DimId, DimGuard, DimId)>,
+    /// Every extent that could be negative, once, and whose it is.
+    extents: Vec<(DimId, String)>,
     dims: Vec<Dim>,
     index: HashMap<Dim, DimId>,
 }
@@ -75,6 +89,17 @@ impl Sizes {
         self.dims.push(d.clone());
         self.index.insert(d.clone(), i);
         i
+    }
+
+    /// The numbers of the extents `dims` of a port or operand; none of them may become negative. `place` says whose they are.
+    pub fn extents(&mut self, dims: &[Dim], place: impl Fn() -> String) -> Vec<DimId> {
+        let ids = self.all(dims);
+        for (d, id) in dims.iter().zip(&ids) {
+            if d.as_const().is_none_or(|v| v < 0) && self.extents.iter().all(|(known, _)| known != id) {
+                self.extents.push((*id, place()));
+            }
+        }
+        ids
     }
 
     /// The numbers of `dims`.
@@ -114,8 +139,8 @@ impl Sizes {
         self.symbols.iter().position(|(n, ..)| n == s).map(|i| sizes[i])
     }
 
-    /// The values of all expressions where symbol `i` is `sizes[i]`, into `values`, after checking ranges, bounds and
-    /// guards.
+    /// The values of all expressions where symbol `i` is `sizes[i]`, into `values`, after checking ranges, bounds,
+    /// guards and extents.
     ///
     /// # Errors
     /// See [`SizeError`].
@@ -147,6 +172,30 @@ impl Sizes {
                 return Err(SizeError::Guard { why: g.why.clone(), left, right });
             }
         }
+        for (d, place) in &self.extents {
+            let bind = |s: &Sym| self.bound(s, sizes);
+            not_negative(&self.dims[*d as usize], values[*d as usize], &bind, || place.clone())?;
+        }
         Ok(())
     }
+}
+
+/// Refuses the extent `d` of `place` whose value is below 0. `bind` gives the symbols.
+///
+/// # Errors
+/// [`SizeError::Extent`].
+pub fn not_negative(
+    d: &Dim,
+    value: i64,
+    bind: &dyn Fn(&Sym) -> Option<i64>,
+    place: impl FnOnce() -> String,
+) -> Result<(), SizeError> {
+    if value >= 0 {
+        return Ok(());
+    }
+    let mut symbols = Vec::new();
+    d.symbols(&mut symbols);
+    let size = |s: &Sym| Some(format!("{} = {}", s.name(), bind(s)?));
+    let sizes = symbols.iter().filter_map(size).collect::<Vec<_>>().join(", ");
+    Err(SizeError::Extent { place: place(), extent: d.to_string(), value, sizes })
 }

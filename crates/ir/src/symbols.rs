@@ -1,6 +1,7 @@
 //! The symbols of a graph: declared ranges, bounds on expressions, and what can be proved from them.
 
 use crate::dim::{Atom, Dim, Monomial, Sym};
+use crate::graph::Type;
 
 /// The answer to a question about dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +147,19 @@ impl Symbols {
         self.interval(d).1
     }
 
+    /// Bytes that a value of type `ty` takes at most while the symbols that `fixed` knows keep their values: what a buffer
+    /// for it must hold. Extents are taken to be at least 0, as sizes that make one negative are refused.
+    pub fn most_bytes(&self, ty: &Type, fixed: &dyn Fn(&Sym) -> Option<i64>) -> i64 {
+        let mut at = self.clone();
+        for (s, r) in &mut at.ranges {
+            *r = fixed(s).map_or(*r, |v| Range { min: v, max: v });
+        }
+        // Each alone can be the tighter: extent by extent where one falls as another grows, their product where it is
+        // bounded as a whole.
+        let largest = Type::new(ty.dtype, ty.shape.iter().map(|d| at.upper(d).max(0)));
+        at.upper(&ty.bytes()).min(at.upper(&largest.bytes())).max(0)
+    }
+
     /// Whether `a == b`.
     pub fn equal(&self, a: &Dim, b: &Dim) -> Proof {
         if a == b {
@@ -208,5 +222,27 @@ mod tests {
         assert_eq!(s.interval(&t.ceil_div(&32.into())), (1, 16));
         assert!(s.declare("T", 1, 5).is_err());
         assert!(s.declare("Z", 3, 2).is_err());
+    }
+
+    #[test]
+    fn the_most_bytes_are_at_the_worst_sizes() {
+        let mut s = Symbols::default();
+        let t = s.declare("T", 0, 5).unwrap();
+        let b = s.declare("B", 1, 8).unwrap();
+        let f32 = |shape: Vec<Dim>| Type::new(crate::DType::F32, shape);
+        let rest = Dim::from(5) - t.clone();
+        let free = |_: &Sym| None;
+        let at_3 = |s: &Sym| (s.name() == "T").then_some(3);
+        let falling = f32(vec![rest.clone()]);
+        assert_eq!((s.most_bytes(&falling, &free), s.most_bytes(&falling, &at_3)), (20, 8));
+        assert_eq!(s.most_bytes(&f32(vec![rest.clone(), rest.clone()]), &free), 100);
+        // At most 24, at T = 2; extent by extent that cannot be seen.
+        assert!((24..=100).contains(&s.most_bytes(&f32(vec![rest, t.clone()]), &free)));
+        let both = f32(vec![b.clone(), t.clone()]);
+        assert_eq!((s.most_bytes(&both, &free), s.most_bytes(&both, &at_3)), (160, 96));
+        s.bound(b * t, 20);
+        assert_eq!(s.most_bytes(&both, &free), 80);
+        let odd = |s: &Sym| (s.name() == "T").then_some(9);
+        assert_eq!(s.most_bytes(&falling, &odd), 0);
     }
 }

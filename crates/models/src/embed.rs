@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use crate::error::ModelError;
-use crate::metadata::{MetaValue, Metadata};
+use crate::metadata::Metadata;
 
 /// How the vectors of a text's tokens become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,44 +102,72 @@ impl Recipe {
 
     /// Of a folder that sentence-transformers can read: `modules.json`, the configuration of the pooling that it names, and
     /// `sentence_bert_config.json`. `read` gives the text of a file of the folder by its relative name, `None` if there is none.
+    /// `width` is that of the model's vectors.
     ///
     /// # Errors
-    /// A file that cannot be read; one that asks for something that is not supported, or is malformed.
+    /// A file that cannot be read; one that is named and missing, asks for something that is not supported, leaves open how to
+    /// pool, or is malformed. Errors about a file call it by its place in `folder`.
     pub fn from_folder<E: From<ModelError>>(
+        folder: &Path,
+        width: usize,
         mut read: impl FnMut(&str) -> Result<Option<String>, E>,
     ) -> Result<Recipe, E> {
+        let place = |name: &str| folder.join(name).display().to_string();
         let mut recipe = Recipe::default();
-        let mut pooling = "1_Pooling".to_owned();
-        if let Some(text) = read("modules.json")? {
-            recipe.normalize = Some(false);
-            for m in modules(&text)? {
-                match m.r#type.rsplit('.').next().unwrap_or_default() {
-                    "Transformer" => {}
-                    "Pooling" => pooling = inside(m.path)?,
-                    "Normalize" => recipe.normalize = Some(true),
-                    _ => {
-                        let supported = "Transformer, Pooling, Normalize".into();
-                        let key = "modules.json: type".into();
-                        return Err(ModelError::Unsupported { key, value: m.r#type, supported }.into());
-                    }
-                }
+        let mut named = None;
+        const MODULES: &str = "modules.json";
+        if let Some(text) = read(MODULES)? {
+            let (pooling, normalize) = modules(&text).map_err(|e| e.in_file(place(MODULES)))?;
+            recipe.normalize = Some(normalize);
+            named = Some(pooling);
+        }
+        let file = format!("{}/config.json", named.as_deref().unwrap_or("1_Pooling"));
+        let of_pooling = |text: String| pooling_of(&Metadata::from_json(&text)?, width);
+        recipe.pooling = match read(&file)? {
+            Some(text) => Some(of_pooling(text).map_err(|e| e.in_file(place(&file)))?),
+            None if named.is_none() => None,
+            None => {
+                let why = "modules.json names it for how vectors of tokens are pooled".into();
+                return Err(ModelError::MissingFile(why).in_file(place(&file)).into());
             }
-        }
-        let file = format!("{pooling}/config.json");
-        if let Some(text) = read(&file)? {
-            recipe.pooling = pooling_of(&Metadata::from_json(&text)?, &file)?;
-        }
-        if let Some(text) = read("sentence_bert_config.json")? {
-            let m = Metadata::from_json(&text)?;
-            recipe.max_tokens = m.size("max_seq_length")?.filter(|n| *n > 0);
-            recipe.lowercase = m.flag("do_lower_case")?.unwrap_or(false);
+        };
+        const LENGTHS: &str = "sentence_bert_config.json";
+        if let Some(text) = read(LENGTHS)? {
+            recipe.lengths(&text).map_err(|e| e.in_file(place(LENGTHS)))?;
         }
         Ok(recipe)
     }
+
+    /// What `sentence_bert_config.json` says.
+    fn lengths(&mut self, text: &str) -> Result<(), ModelError> {
+        let m = Metadata::from_json(text)?;
+        self.max_tokens = m.size("max_seq_length")?.filter(|n| *n > 0);
+        self.lowercase = m.flag("do_lower_case")?.unwrap_or(false);
+        Ok(())
+    }
 }
 
-fn modules(text: &str) -> Result<Vec<Module>, ModelError> {
-    serde_json::from_str(text).map_err(|e| ModelError::Json(format!("modules.json: {e}")))
+/// What `modules.json` says: the folder of the pooling's configuration, and whether embeddings are normalized.
+fn modules(text: &str) -> Result<(String, bool), ModelError> {
+    let all: Vec<Module> = serde_json::from_str(text).map_err(|e| ModelError::JsonList(e.to_string()))?;
+    let (mut pooling, mut normalize) = (None, false);
+    for m in all {
+        match m.r#type.rsplit('.').next().unwrap_or_default() {
+            "Transformer" => {}
+            "Pooling" if pooling.is_none() => pooling = Some(inside(m.path)?),
+            "Pooling" => {
+                let supported = "one module that pools".into();
+                return Err(ModelError::Unsupported { key: "type".into(), value: m.r#type, supported });
+            }
+            "Normalize" => normalize = true,
+            _ => {
+                let supported = "Transformer, Pooling, Normalize".into();
+                return Err(ModelError::Unsupported { key: "type".into(), value: m.r#type, supported });
+            }
+        }
+    }
+    let missing = "no module has a `type` that ends in `.Pooling`; without one a text has no single vector";
+    Ok((pooling.ok_or_else(|| ModelError::Unclear(missing.into()))?, normalize))
 }
 
 /// `path`, which must stay inside the folder.
@@ -149,31 +177,42 @@ fn inside(path: String) -> Result<String, ModelError> {
         return Ok(path);
     }
     let want = "a folder below the model's".into();
-    Err(ModelError::BadValue { key: "modules.json: path".into(), value: format!("{path:?}"), want })
+    Err(ModelError::BadValue { key: "path".into(), value: format!("{path:?}"), want })
 }
 
-/// The pooling of a `config.json` of sentence-transformers: a flag for each mode, or lately one name.
-fn pooling_of(m: &Metadata, file: &str) -> Result<Option<Pooling>, ModelError> {
-    if let Some(name) = m.text("pooling_mode")? {
-        let known = Pooling::named(name).or(if name == "lasttoken" { Some(Pooling::Last) } else { None });
-        return known.map(Some).ok_or_else(|| unsupported(file, "pooling_mode", name));
+/// The pooling of a `config.json` of sentence-transformers for vectors of `width` elements: a flag for each mode, or lately one
+/// name.
+fn pooling_of(m: &Metadata, width: usize) -> Result<Pooling, ModelError> {
+    let key = "word_embedding_dimension";
+    if let Some(n) = m.size(key)?.filter(|n| *n != width) {
+        let want = format!("{width}, the width of the model");
+        return Err(ModelError::BadValue { key: key.into(), value: n.to_string(), want });
     }
     let mut found = None;
-    for (key, value) in m.under("pooling_mode_") {
-        if value != &MetaValue::Bool(true) {
+    for (key, _) in m.under("pooling_mode_") {
+        if m.flag(key)? != Some(true) {
             continue;
         }
         match POOLINGS.iter().find(|p| p.3 == key) {
             Some(p) if found.is_none() => found = Some(p.0),
-            _ => return Err(unsupported(file, key, "true")),
+            // One that the name below overrides does no harm.
+            _ if m.get("pooling_mode").is_some() => {}
+            _ => return Err(unsupported(key, "true")),
         }
     }
-    Ok(found)
+    if let Some(name) = m.text("pooling_mode")? {
+        let known = Pooling::named(name).or(if name == "lasttoken" { Some(Pooling::Last) } else { None });
+        return known.ok_or_else(|| unsupported("pooling_mode", name));
+    }
+    let keys: Vec<&str> = POOLINGS.iter().map(|p| p.3).collect();
+    found.ok_or_else(|| {
+        ModelError::Unclear(format!("no pooling is chosen; one of {} must be true", keys.join(", ")))
+    })
 }
 
-fn unsupported(file: &str, key: &str, value: &str) -> ModelError {
+fn unsupported(key: &str, value: &str) -> ModelError {
     let supported = format!("one of {NAMES}");
-    ModelError::Unsupported { key: format!("{file}: {key}"), value: value.into(), supported }
+    ModelError::Unsupported { key: key.into(), value: value.into(), supported }
 }
 
 /// Batches of the texts with these numbers of tokens: their indices, each once. A batch holds texts of like length, at most
@@ -242,10 +281,11 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::metadata::MetaValue;
 
     fn folder(files: &[(&str, &str)]) -> Result<Recipe, ModelError> {
         let files: HashMap<&str, &str> = files.iter().copied().collect();
-        Recipe::from_folder(|name| Ok(files.get(name).map(|t| t.to_string())))
+        Recipe::from_folder(Path::new("m"), 384, |name| Ok(files.get(name).map(|t| t.to_string())))
     }
 
     const MODULES: &str = r#"[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -265,7 +305,8 @@ mod tests {
             r#"models.Pooling"}, {"path": "2_Normalize", "type": "x.Normalize"}"#,
         );
         let text = r#"{"max_seq_length": 256, "do_lower_case": true}"#;
-        let r = folder(&[("modules.json", &normalized), ("sentence_bert_config.json", text)]).unwrap();
+        let pool = ("pool/config.json", cls);
+        let r = folder(&[("modules.json", &normalized), pool, ("sentence_bert_config.json", text)]).unwrap();
         assert_eq!((r.normalize, r.max_tokens, r.lowercase), (Some(true), Some(256), true));
     }
 
@@ -273,22 +314,45 @@ mod tests {
     fn what_would_make_other_vectors_is_refused() {
         let dense = MODULES.replace("models.Pooling", "models.Dense");
         let away = MODULES.replace("\"pool\"", "\"../pool\"");
+        let twice = MODULES.replace("models.Transformer", "models.Pooling").replace("\"\"", "\"a\"");
+        let none = MODULES.replace("models.Pooling", "models.Transformer");
+        let pooling = "1_Pooling/config.json";
         for (file, text, word) in [
             ("modules.json", dense.as_str(), "Dense"),
             ("modules.json", away.as_str(), "../pool"),
-            ("modules.json", "{}", "modules.json"),
-            ("1_Pooling/config.json", r#"{"pooling_mode_weightedmean_tokens": true}"#, "weightedmean"),
-            ("1_Pooling/config.json", r#"{"pooling_mode": "middle"}"#, "middle"),
+            ("modules.json", twice.as_str(), "one module that pools"),
+            ("modules.json", none.as_str(), "no module has a `type` that ends in `.Pooling`"),
+            ("modules.json", "[]", "no module has a `type` that ends in `.Pooling`"),
+            ("modules.json", "{}", "not a JSON list of modules"),
+            (pooling, r#"{"pooling_mode_weightedmean_tokens": true}"#, "weightedmean"),
+            (pooling, r#"{"pooling_mode": "middle"}"#, "middle"),
             (
-                "1_Pooling/config.json",
+                pooling,
                 r#"{"pooling_mode_cls_token": true, "pooling_mode_max_tokens": true}"#,
                 "pooling_mode_max_tokens",
             ),
+            (pooling, "{}", "no pooling is chosen; one of pooling_mode_mean_tokens, pooling_mode_cls_token"),
+            (pooling, r#"{"pooling_mode_mean_tokens": false}"#, "no pooling is chosen"),
+            (
+                pooling,
+                r#"{"pooling_mode_cls_token": "yes"}"#,
+                "`pooling_mode_cls_token` is \"yes\"; it must be true or false",
+            ),
+            (pooling, r#"{"pooling_mode_mean_tokens": true, "pooling_mode_x": 1}"#, "`pooling_mode_x` is 1"),
+            (
+                pooling,
+                r#"{"pooling_mode_cls_token": true, "word_embedding_dimension": 768}"#,
+                "`word_embedding_dimension` is 768; it must be 384, the width of the model",
+            ),
+            (pooling, "[1]", "not a JSON object"),
             ("sentence_bert_config.json", r#"{"max_seq_length": "x"}"#, "max_seq_length"),
+            ("sentence_bert_config.json", "", "not a JSON object"),
         ] {
             let e = folder(&[(file, text)]).unwrap_err().to_string();
-            assert!(e.contains(word), "{e}");
+            assert!(e.starts_with(&format!("m/{file}: ")) && e.contains(word), "{e}");
         }
+        let e = folder(&[("modules.json", MODULES)]).unwrap_err().to_string();
+        assert!(e.starts_with("m/pool/config.json: the file is missing; modules.json names it"), "{e}");
     }
 
     #[test]

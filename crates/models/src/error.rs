@@ -23,6 +23,20 @@ pub enum ModelError {
     /// The configuration is not JSON.
     #[error("the configuration is not a JSON object: {0}")]
     Json(String),
+    /// A list of modules is not one.
+    #[error("not a JSON list of modules: {0}")]
+    JsonList(String),
+    /// Something is wrong with one file of several.
+    #[error("{file}: {source}")]
+    InFile {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        source: Box<ModelError>,
+    },
+    /// A file that another one names is not there.
+    #[error("the file is missing; {0}")]
+    MissingFile(String),
     /// A key that must be there is not.
     #[error("the configuration has no `{0}`")]
     MissingKey(String),
@@ -90,6 +104,9 @@ pub enum ModelError {
         /// What it must be.
         want: String,
     },
+    /// The files say nothing of what has to be known, or contradict each other.
+    #[error("{0}")]
+    Unclear(String),
     /// The graph refused a node; the configuration is contradictory.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -102,4 +119,11 @@ pub enum ModelError {
     /// A constant could not be made.
     #[error(transparent)]
     Tensor(#[from] TensorError),
+}
+
+impl ModelError {
+    /// The same, of the file `file`.
+    pub fn in_file(self, file: impl Into<String>) -> ModelError {
+        ModelError::InFile { file: file.into(), source: Box::new(self) }
+    }
 }

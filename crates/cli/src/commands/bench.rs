@@ -30,15 +30,24 @@ struct Document {
 
 /// Runs the command.
 pub fn run(a: &BenchArgs) -> Result<(), Failure> {
-    if a.prompt == 0 || a.tokens == 0 || a.runs == 0 {
-        return Err(Failure::Error("--prompt, --tokens and --runs must be at least 1".into()));
-    }
+    // More than u32 counts would not be what is run.
+    let tokens = a.prompt.checked_add(a.tokens).filter(|n| u32::try_from(*n).is_ok());
+    let tokens = tokens.ok_or_else(|| {
+        let (prompt, tokens, most) = (a.prompt, a.tokens, u32::MAX);
+        format!("--prompt {prompt} and --tokens {tokens} must be at most {most} tokens together")
+    })?;
     let mut options = models::options(&a.model);
-    options.context = options.context.or(Some(a.prompt + a.tokens));
+    options.context = options.context.or(Some(tokens));
     let start = Instant::now();
     let model = models::load(&a.model, &options)?;
     let load = start.elapsed();
     let mut g = model.generator(Options::default())?;
+    if tokens > g.context() {
+        let (prompt, generated, context) = (a.prompt, a.tokens, g.context());
+        return Err(Failure::Error(format!(
+            "--prompt {prompt} and --tokens {generated} take {tokens} tokens, and --context is {context}"
+        )));
+    }
     let limit = g.vocabulary().min(2002) as u32;
     let ids: Vec<u32> = (0..a.prompt as u32).map(|i| (2 + i.wrapping_mul(7919) % 2000) % limit).collect();
 

@@ -53,7 +53,7 @@ struct Chat {
 
 /// Runs the command.
 pub fn run(a: &ChatArgs) -> Result<(), Failure> {
-    let model = models::load(&a.model, &models::options(&a.model))?;
+    let model = models::load_for_text(&a.model)?;
     let sampling = a.sampling.options();
     let options = Options::default().max_tokens(a.max_tokens).sampling(sampling.clone()).stop(&a.stop);
     let generator = model.generator(options)?;
@@ -116,8 +116,9 @@ impl Chat {
             return self.command(line.trim_end());
         }
         let text = line.strip_prefix('/').unwrap_or(line);
-        self.messages.push(Message::user(text));
-        self.reply()?;
+        let mut messages = self.messages.clone();
+        messages.push(Message::user(text));
+        self.reply(messages)?;
         Ok(true)
     }
 
@@ -166,23 +167,28 @@ impl Chat {
         if self.sampling.temperature == 0.0 {
             eprintln!("the reply will be the same: --temperature is 0");
         }
-        self.messages.truncate(last + 1);
         self.sampling.seed = self.sampling.seed.wrapping_add(1);
         self.generator.set_sampling(self.sampling.clone())?;
-        self.reply()
+        self.reply(self.messages[..=last].to_vec())
     }
 
-    /// Writes the reply to the messages so far and keeps it. A message that gets none is taken back.
-    fn reply(&mut self) -> Result<(), Failure> {
+    /// Writes the reply to `messages`, which with it become the conversation. Without a reply the conversation stays as it was.
+    fn reply(&mut self, mut messages: Vec<Message>) -> Result<(), Failure> {
         let cancel = self.generator.reset_cancel();
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
-        let mut text = String::new();
-        let done = self.stream(&mut text);
+        let (mut text, mut gone) = (String::new(), 0);
+        let done = self.oldest(&messages).and_then(|n| {
+            gone = messages.drain(..n).count();
+            self.stream(&messages, &mut text)
+        });
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let ended = done.as_ref().is_ok_and(|reason| *reason != StopReason::Cancelled);
-        match ended || !text.is_empty() {
-            true => self.messages.push(Message::assistant(text)),
-            false => drop(self.messages.pop()),
+        if ended || !text.is_empty() {
+            messages.push(Message::assistant(text));
+            self.messages = messages;
+            if gone > 0 {
+                eprintln!("(the context is full: the oldest {gone} messages were dropped)");
+            }
         }
         let note = match done? {
             StopReason::Cancelled => "stopped",
@@ -194,9 +200,8 @@ impl Chat {
         Ok(())
     }
 
-    fn stream(&mut self, text: &mut String) -> Result<StopReason, Failure> {
-        self.make_room()?;
-        let messages = self.with_system();
+    fn stream(&mut self, messages: &[Message], text: &mut String) -> Result<StopReason, Failure> {
+        let messages = self.with_system(messages);
         let mut reply = self.generator.chat(&messages)?;
         let mut out = io::stdout().lock();
         for piece in &mut reply {
@@ -210,30 +215,21 @@ impl Chat {
         Ok(reply.finish()?.reason)
     }
 
-    fn with_system(&self) -> Vec<Message> {
-        self.system.iter().map(Message::system).chain(self.messages.iter().cloned()).collect()
+    fn with_system(&self, messages: &[Message]) -> Vec<Message> {
+        self.system.iter().map(Message::system).chain(messages.iter().cloned()).collect()
     }
 
-    /// Drops the oldest turns until a reply of some length fits behind the conversation.
-    fn make_room(&mut self) -> Result<(), Failure> {
+    /// How many of the oldest `messages` must go for a reply of some length to fit behind the rest.
+    fn oldest(&self, messages: &[Message]) -> Result<usize, Failure> {
         let context = self.generator.context();
         let room = self.max_tokens.min(context / 4);
-        let mut dropped = 0;
-        while self.model.chat_tokens(&self.with_system())?.len() + room > context {
-            // A turn goes up to the next message of the user; the last one stays.
-            let next = self.messages.iter().skip(1).position(|m| m.role == Role::User);
-            let Some(next) = next else { break };
-            dropped += self.messages.drain(..=next).count();
-        }
-        if dropped > 0 {
-            eprintln!("(the context is full: the oldest {dropped} messages were dropped)");
-        }
-        Ok(())
+        let tokens = |m: &[Message]| Ok(self.model.chat_tokens(&self.with_system(m))?.len());
+        oldest(messages, context, room, tokens)
     }
 
     fn save(&self, file: &Path) -> Result<(), Failure> {
         let line = |m: Message| Line { role: m.role.to_string(), content: m.content };
-        let messages = self.with_system().into_iter().map(line).collect();
+        let messages = self.with_system(&self.messages).into_iter().map(line).collect();
         let document = Document { schema: output::SCHEMA, messages };
         let mut json = serde_json::to_vec_pretty(&document).map_err(|e| Failure::Error(e.to_string()))?;
         json.push(b'\n');
@@ -269,5 +265,91 @@ impl Chat {
         }
         (self.system, self.messages) = (system, messages);
         Ok(())
+    }
+}
+
+/// How many of the oldest `messages` must go, whole turns, so that the rest takes at most `context - room` tokens as `tokens`
+/// counts them. The last turn stays, and may take the room too.
+///
+/// # Errors
+/// Not even the last turn fits into the context.
+fn oldest(
+    messages: &[Message],
+    context: usize,
+    room: usize,
+    tokens: impl Fn(&[Message]) -> Result<usize, Failure>,
+) -> Result<usize, Failure> {
+    let mut from = 0;
+    loop {
+        let rest = &messages[from..];
+        let takes = tokens(rest)?;
+        if takes + room <= context {
+            return Ok(from);
+        }
+        // A turn goes up to the next message of the user.
+        match rest.iter().skip(1).position(|m| m.role == Role::User) {
+            Some(next) => from += next + 1,
+            None if takes <= context => return Ok(from),
+            None => {
+                return Err(Failure::Error(format!(
+                    "the message is too long: with the system message it takes {takes} tokens, and the context has {context}; \
+                     shorten it, or start with a larger --context"
+                )));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A conversation of two turns and a message, each word of which counts as one token.
+    fn conversation() -> Vec<Message> {
+        let (user, model) = (Message::user, Message::assistant);
+        vec![user("a b"), model("c d e"), user("f"), model("g h"), user("i j k")]
+    }
+
+    #[test]
+    fn the_oldest_turns_go_and_the_last_one_must_fit() {
+        let words = |m: &[Message]| Ok(m.iter().map(|m| m.content.split(' ').count()).sum());
+        let oldest =
+            |context, room| oldest(&conversation(), context, room, words).map_err(|e| format!("{e:?}"));
+        assert_eq!(oldest(13, 2), Ok(0), "11 words and room for 2");
+        assert_eq!(oldest(12, 2), Ok(2), "a turn goes with its reply");
+        assert_eq!(oldest(8, 2), Ok(2));
+        assert_eq!(oldest(7, 2), Ok(4));
+        assert_eq!(oldest(3, 2), Ok(4), "the last message may take the room");
+        let error = oldest(2, 2).unwrap_err();
+        assert!(error.contains("takes 3 tokens, and the context has 2"), "{error}");
+    }
+
+    #[test]
+    fn what_gets_no_reply_leaves_the_conversation_as_it_was() {
+        let file =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/models/SmolLM2-135M-Instruct.Q4_1.gguf");
+        let options = frit::LoadOptions::default().context(96);
+        let model = Model::load_with(file, &options).expect("run `cargo xtask fetch`");
+        let generator = model.generator(Options::default().max_tokens(4)).unwrap();
+        let sampling = SamplingOptions::default();
+        let (system, messages, running) = (None, Vec::new(), Arc::default());
+        let mut chat = Chat { model, generator, sampling, max_tokens: 4, system, messages, running };
+        for line in ["Name a colour.", "And a river."] {
+            chat.line(line).unwrap();
+        }
+        let before = chat.messages.clone();
+        assert_eq!(before.len(), 4);
+        // A message too long, and a retry behind instructions too long: an error each, and nothing is lost.
+        let long = "word ".repeat(200);
+        let said = |r: Result<bool, Failure>| format!("{:?}", r.unwrap_err());
+        assert!(said(chat.line(&long)).contains("the message is too long"));
+        assert_eq!(chat.messages, before);
+        chat.line(&format!("/system {long}")).unwrap();
+        assert!(said(chat.line("/retry")).contains("the message is too long"));
+        assert_eq!(chat.messages, before);
+        // It can go on.
+        chat.line("/system").unwrap();
+        chat.line("/retry").unwrap();
+        assert_eq!((chat.messages.len(), &chat.messages[..3]), (4, &before[..3]));
     }
 }

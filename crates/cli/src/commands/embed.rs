@@ -1,11 +1,14 @@
 //! `frit embed`: vectors of texts, or how alike the texts are.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 
 use frit::{EmbedOptions, Embedder, Error, Pooling};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::args::{EmbedArgs, PoolingArg};
 use crate::failure::Failure;
@@ -37,13 +40,55 @@ struct Embedded<'a> {
     embedding: &'a [f32],
 }
 
-/// A line of `--json-lines`: the object that came in, with its text and embedding.
-#[derive(Serialize)]
+/// A line of `--json-lines`: the object that came in, or one of the text alone, with its embedding at the end.
 struct Line<'a> {
-    #[serde(flatten)]
-    object: &'a Map<String, Value>,
-    text: &'a str,
+    text: &'a Text,
     embedding: &'a [f32],
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        if self.text.fields.0.is_empty() {
+            map.serialize_entry(TEXT, &self.text.text)?;
+        }
+        for (key, value) in &self.text.fields.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.serialize_entry(EMBEDDING, self.embedding)?;
+        map.end()
+    }
+}
+
+const TEXT: &str = "text";
+const EMBEDDING: &str = "embedding";
+
+/// The fields of a JSON object in their order, values as they were written: numbers keep their digits.
+#[derive(Default)]
+struct Fields(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Fields, D::Error> {
+        from.deserialize_map(FieldsOf)
+    }
+}
+
+struct FieldsOf;
+
+impl<'de> Visitor<'de> for FieldsOf {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut all = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            all.push(field);
+        }
+        Ok(Fields(all))
+    }
 }
 
 /// A text to embed.
@@ -51,8 +96,8 @@ struct Text {
     text: String,
     /// Where it came from, for errors.
     from: String,
-    /// The other fields of its JSON object.
-    object: Map<String, Value>,
+    /// The fields of its JSON object, the text among them; none if it did not come in one.
+    fields: Fields,
 }
 
 /// A text that is embedded.
@@ -64,7 +109,7 @@ struct Done {
 
 /// Runs the command.
 pub fn run(a: &EmbedArgs) -> Result<(), Failure> {
-    let model = models::load(&a.model, &models::options(&a.model))?;
+    let model = models::load_for_text(&a.model)?;
     let mut options = EmbedOptions::default().truncate(a.truncate);
     options.pooling = a.pooling.map(|p| match p {
         PoolingArg::Mean => Pooling::Mean,
@@ -118,7 +163,7 @@ fn streamed(a: &EmbedArgs, embedder: &mut Embedder) -> Result<(), Failure> {
     each_window(a, |window| {
         for Done { text, embedding, .. } in embed(embedder, window)? {
             if a.json_lines {
-                let line = Line { object: &text.object, text: &text.text, embedding: &embedding };
+                let line = Line { text: &text, embedding: &embedding };
                 serde_json::to_writer(&mut out, &line).map_err(io::Error::from)?;
             } else {
                 let numbers: Vec<String> = embedding.iter().map(f32::to_string).collect();
@@ -174,7 +219,7 @@ fn each_window(a: &EmbedArgs, mut f: impl FnMut(Vec<Text>) -> Result<(), Failure
         if t == "-" {
             lines(io::stdin().lock(), "standard input", a.json_lines, &mut take)?;
         } else {
-            take(Text { text: t.clone(), from: format!("text {}", i + 1), object: Map::new() })?;
+            take(Text { text: t.clone(), from: format!("text {}", i + 1), fields: Fields::default() })?;
         }
     }
     for file in &a.file {
@@ -206,26 +251,36 @@ fn lines(
         }
         let bare = line.strip_suffix('\n').unwrap_or(&line);
         let bare = bare.strip_suffix('\r').unwrap_or(bare);
-        let (text, object) = match json {
+        let (text, fields) = match json {
             true => json_line(bare).map_err(|e| format!("{}: {e}", place()))?,
-            false => (bare.to_owned(), Map::new()),
+            false => (bare.to_owned(), Fields::default()),
         };
-        take(Text { text, from: place(), object })?;
+        take(Text { text, from: place(), fields })?;
     }
     Ok(())
 }
 
-/// The text of a line of JSON, and the other fields beside it.
-fn json_line(line: &str) -> Result<(String, Map<String, Value>), String> {
-    match serde_json::from_str(line).map_err(|e| format!("not JSON: {e}"))? {
-        Value::String(text) => Ok((text, Map::new())),
-        Value::Object(mut object) => match object.remove("text") {
-            Some(Value::String(text)) => {
-                object.remove("embedding");
-                Ok((text, object))
+/// The text of a line of JSON, and the fields of the object that it stands in.
+fn json_line(line: &str) -> Result<(String, Fields), String> {
+    let bad = |e: serde_json::Error| format!("not JSON: {e}");
+    let whole: &RawValue = serde_json::from_str(line).map_err(bad)?;
+    match whole.get().as_bytes().first() {
+        Some(b'"') => Ok((serde_json::from_str(line).map_err(bad)?, Fields::default())),
+        Some(b'{') => {
+            let fields: Fields = serde_json::from_str(line).map_err(bad)?;
+            if fields.0.iter().any(|(key, _)| key == EMBEDDING) {
+                return Err("the object has an `embedding` already; rename it or leave it out".into());
             }
-            _ => Err("the object has no string `text`".into()),
-        },
+            let mut texts = fields.0.iter().filter(|(key, _)| key == TEXT);
+            let text = match (texts.next(), texts.next()) {
+                (Some((_, value)), None) if value.get().starts_with('"') => {
+                    serde_json::from_str(value.get()).map_err(|e| format!("`text`: {e}"))?
+                }
+                (Some(_), Some(_)) => return Err("the object has two fields `text`".into()),
+                _ => return Err("the object has no string `text`".into()),
+            };
+            Ok((text, fields))
+        }
         _ => Err("neither a string nor an object with a `text`".into()),
     }
 }

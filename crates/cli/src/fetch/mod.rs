@@ -60,6 +60,20 @@ pub fn finish(path: &Path, expect: &Expect) -> Result<(), String> {
     done
 }
 
+/// Whether the cache has `path` already, so that nothing need be fetched. A file that is kept must have the SHA-256 that is
+/// asked for, as one that is fetched must.
+///
+/// # Errors
+/// It is there and has another.
+pub fn kept(path: &Path, force: bool, sha256: Option<&str>) -> Result<bool, String> {
+    if force || !path.exists() {
+        return Ok(false);
+    }
+    let expect = Expect { sha256: sha256.map(str::to_owned), ..Expect::default() };
+    let say = |e| format!("{}: {e}; --force fetches it again", path.display());
+    check(path, &expect).map(|()| true).map_err(say)
+}
+
 /// Whether `file` is what is expected.
 pub fn check(file: &Path, expect: &Expect) -> Result<(), String> {
     let say = |e: io::Error| format!("{}: {e}", file.display());

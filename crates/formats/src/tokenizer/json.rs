@@ -282,18 +282,24 @@ fn template_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, FormatError> 
             }
         }
     }
-    all.retain(|(_, path)| path.is_file());
+    // What is there and is no file is an error when it is read.
+    all.retain(|(_, path)| path.exists());
     Ok(all)
 }
 
-/// A JSON file, or the default if it is not there.
+/// A file with a JSON object, or the default if it is not there.
 fn config<T: Default + for<'a> Deserialize<'a>>(path: &Path) -> Result<T, FormatError> {
-    if !path.is_file() {
+    if !path.exists() {
         return Ok(T::default());
     }
     let bytes = Blob::open(path, OpenOptions { map: false })?;
-    serde_json::from_slice(&bytes).or_else(|e| {
-        fail(Fault::Json, e.to_string(), "see the file's documentation")
+    // A list would be taken for the fields in their order.
+    let read = match bytes.trim_ascii_start().first() {
+        Some(b'{') => serde_json::from_slice(&bytes).map_err(|e| e.to_string()),
+        _ => Err("no JSON object".to_owned()),
+    };
+    read.or_else(|e| {
+        fail(Fault::Json, e, "it must be a JSON object, as the tokenizers library writes it")
             .map_err(|f: Fail| f.at(&path.display().to_string(), "configuration"))
     })
 }
