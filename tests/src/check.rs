@@ -102,3 +102,25 @@ fn numbers(t: &Tensor) -> Result<Vec<f64>, String> {
     }
     t.to_f64().map_err(|e| e.to_string())
 }
+
+/// A test for each op, which calls the function given with its name; with `@names` the names. A test is an item, and only
+/// a macro makes items from a list.
+#[macro_export]
+macro_rules! test_each_op {
+    ($what:tt $($names:ident)?) => {
+        $crate::test_each_op! {
+            $what $($names)? =>
+            attention broadcast concat copy cumsum dequantize expr flip gather layer_norm linear matmul pad quantize reduce
+            reshape residual_norm rms_norm rotary slice softmax sort top_k transpose write_kv
+        }
+    };
+    (@ names => $($op:ident)*) => {
+        &[$(stringify!($op)),*]
+    };
+    ($check:ident => $($op:ident)*) => {
+        $(#[test]
+        fn $op() {
+            $check(stringify!($op));
+        })*
+    };
+}

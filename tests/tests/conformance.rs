@@ -58,28 +58,15 @@ fn check_op(op: &str) {
     assert!(failures.is_empty(), "{} of {} cases of {op} fail:\n{list}", failures.len(), cases.len());
 }
 
-// A test is an item, and only a macro makes items from a list.
-macro_rules! test_each {
-    ($($op:ident)*) => {
-        const TESTED: &[&str] = &[$(stringify!($op)),*];
-        $(#[test]
-        fn $op() {
-            check_op(stringify!($op));
-        })*
-    };
-}
-
-test_each! {
-    attention broadcast concat copy cumsum dequantize expr flip gather layer_norm linear matmul pad quantize reduce reshape
-    residual_norm rms_norm rotary slice softmax sort top_k transpose write_kv
-}
+frit_tests::test_each_op!(check_op);
 
 #[test]
 fn every_op_has_a_test_and_no_case_is_lost() {
     let registry = frit_ops::registry();
     let mut ops: Vec<&str> = registry.iter().map(|d| d.name).collect();
     ops.sort_unstable();
-    assert_eq!(ops, TESTED, "the ops, by name, and those that `test_each` lists");
+    let tested: &[&str] = frit_tests::test_each_op!(@names);
+    assert_eq!(ops, tested, "the ops, by name, and those that `test_each_op` lists");
     let cases: usize = registry.iter().map(|d| (d.cases)().len()).sum();
     println!("{cases} cases");
     assert!(cases >= CASES, "there are {cases} cases, fewer than the {CASES} that there must be");

@@ -9,8 +9,9 @@ use frit_cpu::buffer::Buffer;
 use frit_cpu::expr::Program;
 use frit_cpu::isa::Isa;
 use frit_cpu::kernels::linear::{linear, scratch_bytes};
-use frit_cpu::pack::{BLOCK_FORMATS, pack, packed_bytes};
+use frit_cpu::pack::{pack, packed_bytes};
 use frit_cpu::pool::Pool;
+use frit_ir::rows::WEIGHTS;
 use frit_ir::{DType, Expr};
 
 fn noise(n: usize) -> Vec<f32> {
@@ -124,7 +125,7 @@ fn main() {
         _ => Isa::detect(),
     };
     let wanted: Vec<DType> = args.iter().skip(2).filter_map(|a| DType::parse(a)).collect();
-    let all = BLOCK_FORMATS.into_iter().chain([DType::F32, DType::F16, DType::BF16]);
+    let all = WEIGHTS.iter().copied();
     let formats: Vec<DType> = if wanted.is_empty() { all.collect() } else { wanted };
     let pool = Pool::new(threads).expect("threads");
     println!("{threads} threads, {isa:?}");

@@ -4,7 +4,7 @@
 use frit_ir::DType;
 use frit_ir::op::ParamValue;
 use frit_ir::schedule::{KernelStep, Operand as Place, Region, Schedule, SizeGuard, Step};
-use frit_ir::sizes::{DimId, Sizes};
+use frit_ir::sizes::{DimId, PortDims, Sizes};
 
 use crate::args::Kernel;
 use crate::error::ExecError;
@@ -49,12 +49,6 @@ pub(crate) struct Bound {
     pub scratch: u64,
 }
 
-/// A port's extents as indices.
-pub(crate) struct PortDims {
-    pub dims: Vec<DimId>,
-    pub bytes: DimId,
-}
-
 /// Everything a run needs, but for memory and sizes.
 pub(crate) struct Tables {
     pub sizes: Sizes,
@@ -71,14 +65,7 @@ impl Tables {
     pub fn new(s: &Schedule, isa: Isa) -> Result<Tables, ExecError> {
         let mut dims = Sizes::new(s);
         // Ports first: an extent that they share with steps is theirs in messages.
-        let mut ports = |what: &str, all: &[frit_ir::schedule::Port]| -> Vec<PortDims> {
-            let one = |p: &frit_ir::schedule::Port| PortDims {
-                dims: dims.extents(&p.ty.shape, || format!("{what} `{}`", p.name)),
-                bytes: dims.add(&p.ty.bytes()),
-            };
-            all.iter().map(one).collect()
-        };
-        let (inputs, outputs) = (ports("input", &s.inputs), ports("output", &s.outputs));
+        let (inputs, outputs) = (dims.ports("input", &s.inputs), dims.ports("output", &s.outputs));
         let steps = s
             .steps
             .iter()

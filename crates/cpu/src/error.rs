@@ -2,7 +2,6 @@
 
 use crate::pool::PoolError;
 use frit_ir::DType;
-use frit_ir::dim::DimError;
 use frit_ir::sizes::SizeError;
 
 /// An error of the CPU backend. Messages name the symbol, weight, input or state concerned.
@@ -58,61 +57,9 @@ pub enum ExecError {
         /// Why not.
         why: String,
     },
-    /// A symbol is not bound.
+    /// Sizes that the schedule does not take.
     #[error(transparent)]
-    Dim(#[from] DimError),
-    /// A symbol that the schedule does not have.
-    #[error("there is no symbol `{name}`; there are: {known}")]
-    Symbol {
-        /// Name asked for.
-        name: String,
-        /// Names there are.
-        known: String,
-    },
-    /// A size outside its declared range.
-    #[error("`{name}` = {value} is outside {min}..={max}")]
-    Range {
-        /// The symbol.
-        name: String,
-        /// Value given.
-        value: i64,
-        /// Least value.
-        min: i64,
-        /// Largest value.
-        max: i64,
-    },
-    /// Sizes that do not fit each other.
-    #[error("{why}: {left} and {right} do not fit")]
-    Guard {
-        /// What the guard is for.
-        why: String,
-        /// Left side.
-        left: i64,
-        /// Right side.
-        right: i64,
-    },
-    /// An extent that the sizes make negative.
-    #[error("{place}: extent {extent} is {value} at {sizes}; extents must be at least 0")]
-    Extent {
-        /// Whose: a port or an operand of a step.
-        place: String,
-        /// The extent.
-        extent: String,
-        /// Its value.
-        value: i64,
-        /// The symbols in it and their values.
-        sizes: String,
-    },
-    /// A symbol that was fixed when the session was made has another value now.
-    #[error("`{name}` was fixed to {fixed} when the session was made, this run asks for {value}")]
-    Fixed {
-        /// The symbol.
-        name: String,
-        /// The session's value.
-        fixed: i64,
-        /// The run's value.
-        value: i64,
-    },
+    Size(#[from] SizeError),
     /// No kernel of a step takes these sizes.
     #[error("step `{0}`: no kernel takes these sizes")]
     NoKernel(String),
@@ -182,17 +129,4 @@ pub enum ExecError {
         /// The pool's report.
         source: PoolError,
     },
-}
-
-impl From<SizeError> for ExecError {
-    fn from(e: SizeError) -> ExecError {
-        match e {
-            SizeError::Dim(e) => ExecError::Dim(e),
-            SizeError::Range { name, value, min, max } => ExecError::Range { name, value, min, max },
-            SizeError::Guard { why, left, right } => ExecError::Guard { why, left, right },
-            SizeError::Extent { place, extent, value, sizes } => {
-                ExecError::Extent { place, extent, value, sizes }
-            }
-        }
-    }
 }

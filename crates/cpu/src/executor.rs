@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use frit_ir::schedule::{Region, Schedule, Weight, WeightSource};
+use frit_ir::sizes::SessionSizes;
 
 use crate::args::{Args, Kernel, MAX_RANK, Operand, Param};
 use crate::bind::{Bound, Slot, Tables, Window};
@@ -98,11 +99,7 @@ impl Executable {
     /// # Errors
     /// No such symbol.
     pub fn symbol(&self, name: &str) -> Result<usize, ExecError> {
-        let sizes = &self.tables.sizes;
-        sizes.position(name).ok_or_else(|| ExecError::Symbol {
-            name: name.into(),
-            known: sizes.symbols().iter().map(|(s, ..)| s.name()).collect::<Vec<_>>().join(", "),
-        })
+        Ok(self.tables.sizes.position(name)?)
     }
 
     /// Bytes of weights that this copy owns (packed or aligned), and bytes that it shares with files.
@@ -243,8 +240,7 @@ struct Ready {
 /// One user of an [`Executable`]: its own state, arena, inputs and outputs.
 pub struct Session {
     exe: Arc<Executable>,
-    sizes: Vec<i64>,
-    fixed: Vec<Option<i64>>,
+    sizes: SessionSizes,
     bound: bool,
     values: Vec<i64>,
     ready: Vec<Ready>,
@@ -268,25 +264,14 @@ impl Session {
     /// A symbol that is unknown, out of range or missing; a state with a negative extent; no memory.
     pub fn new(exe: &Arc<Executable>, fixed: &[(&str, i64)]) -> Result<Session, ExecError> {
         let t = &exe.tables;
-        let symbols = t.sizes.symbols();
-        let mut pinned = vec![None; symbols.len()];
-        for (name, v) in fixed {
-            let i = exe.symbol(name)?;
-            let (s, min, max) = &symbols[i];
-            if v < min || v > max {
-                return Err(ExecError::Range { name: s.name().into(), value: *v, min: *min, max: *max });
-            }
-            pinned[i] = Some(*v);
-        }
+        let sizes = t.sizes.session(fixed)?;
         let s = &exe.schedule;
-        let pin = |n: &frit_ir::Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| pinned[i]);
         let states = s.states.iter().map(|p| {
-            for d in &p.ty.shape {
-                frit_ir::sizes::not_negative(d, d.eval(&pin)?, &pin, || format!("state `{}`", p.name))?;
-            }
-            allocate(&format!("state `{}`", p.name), size(p.ty.bytes().eval(&pin)?))
+            let (_, bytes) = t.sizes.state(&sizes, p)?;
+            allocate(&format!("state `{}`", p.name), bytes)
         });
         let states = states.collect::<Result<Vec<_>, ExecError>>()?;
+        let pin = |n: &frit_ir::Sym| t.sizes.fixed_value(&sizes, n);
         let ports = |all: &[frit_ir::schedule::Port], what: &str| -> Result<Vec<Buffer>, ExecError> {
             all.iter()
                 .map(|p| allocate(&format!("{what} `{}`", p.name), size(s.symbols.most_bytes(&p.ty, &pin))))
@@ -297,8 +282,7 @@ impl Session {
         let operands = t.steps.iter().map(|b| b.operands.len()).sum();
         let params = t.steps.iter().map(most_params).sum();
         Ok(Session {
-            sizes: pinned.iter().zip(symbols).map(|(p, (_, min, _))| p.unwrap_or(*min)).collect(),
-            fixed: pinned,
+            sizes,
             bound: false,
             values: Vec::with_capacity(t.sizes.len()),
             ready: Vec::with_capacity(t.steps.len()),
@@ -318,9 +302,7 @@ impl Session {
     /// # Errors
     /// No memory.
     pub fn fresh(&self) -> Result<Session, ExecError> {
-        let names = self.exe.tables.sizes.symbols().iter().map(|(s, ..)| s.name());
-        let fixed: Vec<(&str, i64)> = names.zip(&self.fixed).filter_map(|(n, f)| Some((n, (*f)?))).collect();
-        Session::new(&self.exe, &fixed)
+        Session::new(&self.exe, &self.exe.tables.sizes.fixed(&self.sizes))
     }
 
     /// The loaded model that this session uses.
@@ -333,12 +315,7 @@ impl Session {
     /// # Errors
     /// The session fixed it to another value.
     pub fn set_size(&mut self, slot: usize, value: i64) -> Result<(), ExecError> {
-        if let Some(fixed) = self.fixed[slot].filter(|f| *f != value) {
-            let name = self.exe.tables.sizes.symbols()[slot].0.name().into();
-            return Err(ExecError::Fixed { name, fixed, value });
-        }
-        if self.sizes[slot] != value {
-            self.sizes[slot] = value;
+        if self.exe.tables.sizes.set(&mut self.sizes, slot, value)? {
             self.bound = false;
         }
         Ok(())
@@ -346,7 +323,7 @@ impl Session {
 
     /// The value of the symbol at `slot` for the next runs.
     pub fn size(&self, slot: usize) -> i64 {
-        self.sizes[slot]
+        self.sizes.next()[slot]
     }
 
     /// Extents of input `slot` at the sizes of the next run.
@@ -394,10 +371,7 @@ impl Session {
     /// # Errors
     /// An extent that overflows.
     pub fn state_dims(&self, slot: usize) -> Result<Vec<usize>, ExecError> {
-        let symbols = self.exe.tables.sizes.symbols();
-        let fixed = |n: &frit_ir::Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| self.fixed[i]);
-        let dims = self.exe.schedule.states[slot].ty.shape.iter();
-        dims.map(|d| Ok(size(d.eval(&fixed)?))).collect()
+        Ok(self.exe.tables.sizes.state(&self.sizes, &self.exe.schedule.states[slot])?.0)
     }
 
     /// The bytes of state `slot`.
@@ -453,7 +427,7 @@ impl Session {
         self.operands.clear();
         self.params.clear();
         self.given.fill(false);
-        if let Err(e) = t.sizes.evaluate(&self.sizes, &mut self.values) {
+        if let Err(e) = t.sizes.evaluate(self.sizes.next(), &mut self.values) {
             self.values.clear();
             return Err(e.into());
         }

@@ -25,20 +25,6 @@ pub const NAME: &str = "panel16";
 /// Rows in a panel.
 pub const PANEL: usize = 16;
 
-/// The block formats that have a packed layout.
-pub const BLOCK_FORMATS: [DType; 10] = [
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-];
-
 /// How the scales of a block are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scales {
@@ -470,23 +456,7 @@ fn sub_scales(l: &Layout) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Every packed type.
-    pub const PACKED: [DType; 13] = [
-        DType::F32,
-        DType::F16,
-        DType::BF16,
-        DType::Q4_0,
-        DType::Q4_1,
-        DType::Q5_0,
-        DType::Q5_1,
-        DType::Q8_0,
-        DType::Q2K,
-        DType::Q3K,
-        DType::Q4K,
-        DType::Q5K,
-        DType::Q6K,
-    ];
+    use frit_ir::rows::WEIGHTS;
 
     fn noise(n: usize) -> Vec<u8> {
         let mut s = 1u64;
@@ -500,7 +470,7 @@ mod tests {
 
     #[test]
     fn unpack_gives_the_bytes_back() {
-        for dtype in PACKED {
+        for dtype in WEIGHTS.iter().copied() {
             for (n, blocks) in [(1, 1), (15, 2), (16, 3), (17, 1), (33, 2), (0, 1)] {
                 let k = blocks * dtype.info().unit_elements.max(3);
                 let bytes = noise(n * dtype.bytes_of(k).unwrap());
@@ -515,7 +485,7 @@ mod tests {
 
     #[test]
     fn packed_weights_are_as_small_as_the_file() {
-        for dtype in PACKED {
+        for dtype in WEIGHTS.iter().copied() {
             let (n, k) = (64, 1024);
             let plain = n * dtype.bytes_of(k).unwrap();
             let packed = packed_bytes(dtype, n, k).unwrap();

@@ -236,17 +236,16 @@ impl From<frit_ir::symbols::SymbolError> for Error {
 impl From<frit_cpu::error::ExecError> for Error {
     fn from(e: frit_cpu::error::ExecError) -> Error {
         use frit_cpu::error::ExecError as E;
+        use frit_ir::sizes::SizeError;
         let message = e.to_string();
         match e {
-            E::WeightMissing(_) | E::Name { .. } | E::InputMissing(_) | E::Symbol { .. } => {
+            E::WeightMissing(_) | E::Name { .. } | E::InputMissing(_) | E::Size(SizeError::Symbol { .. }) => {
                 Error::Name { message }
             }
-            E::WeightBytes { .. }
-            | E::InputBytes { .. }
-            | E::Guard { .. }
-            | E::Range { .. }
-            | E::Extent { .. } => Error::Shape { message },
-            E::Fixed { .. } | E::DType { .. } | E::Dim(_) => Error::Value { message },
+            E::DType { .. } | E::Size(SizeError::Fixed { .. } | SizeError::Dim(_)) => {
+                Error::Value { message }
+            }
+            E::WeightBytes { .. } | E::InputBytes { .. } | E::Size(_) => Error::Shape { message },
             E::OutOfMemory { .. } => Error::OutOfMemory { message, source: causes(e) },
             other => Error::Device { message, source: causes(other) },
         }

@@ -3,8 +3,8 @@
 
 use frit_ir::dim::{Dim, Sym};
 use frit_ir::op::ParamValue;
-use frit_ir::schedule::{KernelStep, Operand, Port, Region, Schedule, SizeGuard, Step};
-use frit_ir::sizes::{DimId, Sizes};
+use frit_ir::schedule::{KernelStep, Operand, Region, Schedule, SizeGuard, Step};
+use frit_ir::sizes::{DimId, PortDims, Sizes};
 use frit_ir::target::ParamType;
 use frit_ir::text::parse_dim;
 use frit_ir::{DType, Tensor};
@@ -71,12 +71,6 @@ pub(crate) struct Bound {
     pub block: u64,
 }
 
-/// A port's extents as indices.
-pub(crate) struct PortDims {
-    pub dims: Vec<DimId>,
-    pub bytes: DimId,
-}
-
 /// Everything a run needs, but for memory and sizes.
 pub(crate) struct Tables {
     pub sizes: Sizes,
@@ -92,14 +86,7 @@ impl Tables {
     pub fn new(s: &Schedule, device: &Device) -> Result<Tables, GpuError> {
         let mut sizes = Sizes::new(s);
         // Ports first: an extent that they share with steps is theirs in messages.
-        let mut ports = |what: &str, all: &[Port]| -> Vec<PortDims> {
-            let one = |p: &Port| PortDims {
-                dims: sizes.extents(&p.ty.shape, || format!("{what} `{}`", p.name)),
-                bytes: sizes.add(&p.ty.bytes()),
-            };
-            all.iter().map(one).collect()
-        };
-        let (inputs, outputs) = (ports("input", &s.inputs), ports("output", &s.outputs));
+        let (inputs, outputs) = (sizes.ports("input", &s.inputs), sizes.ports("output", &s.outputs));
         let mut block = 0;
         let mut steps = Vec::with_capacity(s.steps.len());
         for (i, step) in s.steps.iter().enumerate() {

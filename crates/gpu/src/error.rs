@@ -137,24 +137,6 @@ pub enum GpuError {
         /// Bytes given.
         got: usize,
     },
-    /// A symbol that the schedule does not have.
-    #[error("there is no symbol `{name}`; there are: {known}")]
-    Symbol {
-        /// Name asked for.
-        name: String,
-        /// Names there are.
-        known: String,
-    },
-    /// A symbol that was fixed when the session was made has another value now.
-    #[error("`{name}` was fixed to {fixed} when the session was made, this run asks for {value}")]
-    Fixed {
-        /// The symbol.
-        name: String,
-        /// The session's value.
-        fixed: i64,
-        /// The run's value.
-        value: i64,
-    },
     /// An input was not set.
     #[error("the input `{0}` was not given")]
     InputMissing(String),

@@ -54,11 +54,7 @@ impl Executable {
     /// # Errors
     /// No such symbol.
     pub fn symbol(&self, name: &str) -> Result<usize, GpuError> {
-        let sizes = &self.tables.sizes;
-        sizes.position(name).ok_or_else(|| GpuError::Symbol {
-            name: name.into(),
-            known: sizes.symbols().iter().map(|(s, ..)| s.name()).collect::<Vec<_>>().join(", "),
-        })
+        Ok(self.tables.sizes.position(name)?)
     }
 
     /// Bytes of weights on the device.

@@ -1,6 +1,8 @@
 //! A kernel row together with its text: what each table of the catalog is made of. Plain data, no functions.
 
-pub use frit_ir::rows::{BLOCKS, COMPUTE, F32S, PLAIN, UNITS, WHOLE, int, one, optional, real, rest};
+pub use frit_ir::rows::{
+    BLOCKS, COMPUTE, F32S, FLOATS, PLAIN, UNITS, WEIGHTS, WHOLE, int, one, optional, real, rest,
+};
 pub use frit_ir::target::{Cmp, Count, Guard, KernelRow, LayoutClass, OperandSpec, ParamSpec, ParamType};
 
 /// How the scalar expressions of a step get their arguments. Expression `g` takes first the values that the kernel has

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use frit_ir::Sym;
 use frit_ir::schedule::{Port, Region};
+use frit_ir::sizes::SessionSizes;
 
 use crate::bind::{Bound, Candidate, Slot, Window};
 use crate::catalog;
@@ -45,8 +46,7 @@ impl Places {
 /// One user of an [`Executable`]: its own state, arena, inputs and outputs.
 pub struct Session {
     exe: Arc<Executable>,
-    sizes: Vec<i64>,
-    fixed: Vec<Option<i64>>,
+    sizes: SessionSizes,
     bound: bool,
     values: Vec<i64>,
     arena: Buffer,
@@ -73,39 +73,19 @@ impl Session {
     /// # Errors
     /// A symbol that is unknown, out of range or missing; no memory.
     pub fn new(exe: &Arc<Executable>, fixed: &[(&str, i64)]) -> Result<Session, GpuError> {
-        let symbols = exe.tables.sizes.symbols();
-        let mut pinned = vec![None; symbols.len()];
-        for (name, v) in fixed {
-            let i = exe.symbol(name)?;
-            let (s, min, max) = &symbols[i];
-            if v < min || v > max {
-                let range = frit_ir::sizes::SizeError::Range {
-                    name: s.name().into(),
-                    value: *v,
-                    min: *min,
-                    max: *max,
-                };
-                return Err(range.into());
-            }
-            pinned[i] = Some(*v);
-        }
-        let (s, device) = (exe.schedule(), &exe.device);
-        let at = |n: &Sym| symbols.iter().position(|(x, ..)| x == n);
-        let pin = |n: &Sym| at(n).and_then(|i| pinned[i]);
+        let (s, device, table) = (exe.schedule(), &exe.device, &exe.tables.sizes);
+        let sizes = table.session(fixed)?;
+        let pin = |n: &Sym| table.fixed_value(&sizes, n);
         let state = |p: &Port| {
-            let what = format!("the state `{}`", p.name);
-            for d in &p.ty.shape {
-                frit_ir::sizes::not_negative(d, d.eval(&pin)?, &pin, || what.clone())?;
-            }
-            Buffer::zeroed(device, &what, p.ty.bytes().eval(&pin)?.max(0).unsigned_abs())
+            let (_, bytes) = table.state(&sizes, p)?;
+            Buffer::zeroed(device, &format!("the state `{}`", p.name), bytes as u64)
         };
         let states = s.states.iter().map(state).collect::<Result<_, GpuError>>()?;
         let inputs = Places::new(exe, &s.inputs, exe.tables.block, &pin);
         let outputs = Places::new(exe, &s.outputs, 0, &pin);
         let block = usize::try_from(inputs.end).unwrap_or(usize::MAX);
         Ok(Session {
-            sizes: pinned.iter().zip(symbols).map(|(p, (_, min, _))| p.unwrap_or(*min)).collect(),
-            fixed: pinned,
+            sizes,
             bound: false,
             values: Vec::with_capacity(exe.tables.sizes.len()),
             arena: Buffer::new(device, "the arena", s.memory.arena)?,
@@ -130,9 +110,7 @@ impl Session {
     /// # Errors
     /// No memory.
     pub fn fresh(&self) -> Result<Session, GpuError> {
-        let names = self.exe.tables.sizes.symbols().iter().map(|(s, ..)| s.name());
-        let fixed: Vec<(&str, i64)> = names.zip(&self.fixed).filter_map(|(n, f)| Some((n, (*f)?))).collect();
-        Session::new(&self.exe, &fixed)
+        Session::new(&self.exe, &self.exe.tables.sizes.fixed(&self.sizes))
     }
 
     /// The loaded model that this session uses.
@@ -145,12 +123,7 @@ impl Session {
     /// # Errors
     /// The session fixed it to another value.
     pub fn set_size(&mut self, slot: usize, value: i64) -> Result<(), GpuError> {
-        if let Some(fixed) = self.fixed[slot].filter(|f| *f != value) {
-            let name = self.exe.tables.sizes.symbols()[slot].0.name().into();
-            return Err(GpuError::Fixed { name, fixed, value });
-        }
-        if self.sizes[slot] != value {
-            self.sizes[slot] = value;
+        if self.exe.tables.sizes.set(&mut self.sizes, slot, value)? {
             self.bound = false;
         }
         Ok(())
@@ -195,10 +168,7 @@ impl Session {
     /// # Errors
     /// An extent that overflows.
     pub fn state_dims(&self, slot: usize) -> Result<Vec<usize>, GpuError> {
-        let symbols = self.exe.tables.sizes.symbols();
-        let fixed = |n: &Sym| symbols.iter().position(|(x, ..)| x == n).and_then(|i| self.fixed[i]);
-        let dims = self.exe.schedule().states[slot].ty.shape.iter();
-        dims.map(|d| Ok(d.eval(&fixed)?.max(0) as usize)).collect()
+        Ok(self.exe.tables.sizes.state(&self.sizes, &self.exe.schedule().states[slot])?.0)
     }
 
     /// Copies state `slot` from the device, after the runs submitted before.
@@ -290,13 +260,13 @@ impl Session {
         let exe = self.exe.clone();
         self.given.fill(false);
         self.segment = None;
-        if let Err(e) = exe.tables.sizes.evaluate(&self.sizes, &mut self.values) {
+        if let Err(e) = exe.tables.sizes.evaluate(self.sizes.next(), &mut self.values) {
             self.values.clear();
             return Err(e.into());
         }
         // Groups follow the sizes rounded up, so that a few outcomes serve all sizes.
         let up = |v: &i64| (*v).clamp(1, 1 << 62).unsigned_abs().next_power_of_two() as i64;
-        let rounded: Vec<i64> = self.sizes.iter().map(up).collect();
+        let rounded: Vec<i64> = self.sizes.next().iter().map(up).collect();
         let mut outcome = Outcome::with_capacity(exe.tables.steps.len());
         for step in &exe.tables.steps {
             let fits = |c: &&Candidate| c.guards.iter().all(|(d, g)| g.holds(self.values[*d as usize]));

@@ -3,27 +3,7 @@
 use crate::DType;
 use crate::target::{Count, KernelRow, LayoutClass, OperandSpec, ParamSpec, ParamType};
 
-/// Float types that are computed with in f32.
-pub const F32S: &[DType] = &[DType::F32, DType::F16, DType::BF16];
-
-/// Types of scalar expressions and reductions.
-pub const COMPUTE: &[DType] = &[
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::F64,
-    DType::I64,
-    DType::I32,
-    DType::I16,
-    DType::I8,
-    DType::U64,
-    DType::U32,
-    DType::U16,
-    DType::U8,
-    DType::Bool,
-];
-
-/// Types of whole bytes.
+/// Types of whole bytes. The lists below are its beginnings.
 pub const WHOLE: &[DType] = &[
     DType::F32,
     DType::F16,
@@ -45,8 +25,23 @@ pub const WHOLE: &[DType] = &[
     DType::F8E8M0,
 ];
 
-/// The block formats.
-pub const BLOCKS: &[DType] = &[
+/// Types of scalar expressions and reductions.
+pub const COMPUTE: &[DType] = WHOLE.split_at(13).0;
+
+/// Those that are no truth values.
+pub const NUMBERS: &[DType] = WHOLE.split_at(12).0;
+
+/// Float types.
+pub const FLOATS: &[DType] = WHOLE.split_at(4).0;
+
+/// Float types that are computed with in f32.
+pub const F32S: &[DType] = WHOLE.split_at(3).0;
+
+/// Types of weights: floats that are computed with in f32, and the block formats.
+pub const WEIGHTS: &[DType] = &[
+    DType::F32,
+    DType::F16,
+    DType::BF16,
     DType::Q4_0,
     DType::Q4_1,
     DType::Q5_0,
@@ -58,6 +53,9 @@ pub const BLOCKS: &[DType] = &[
     DType::Q5K,
     DType::Q6K,
 ];
+
+/// The block formats.
+pub const BLOCKS: &[DType] = WEIGHTS.split_at(3).1;
 
 /// Types whose elements share bytes, block formats included.
 pub const UNITS: &[DType] = &[
@@ -114,3 +112,22 @@ pub const PLAIN: KernelRow = KernelRow {
     scratch: "",
     alias: &[],
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_hold_what_they_are_named_for() {
+        let floats: Vec<DType> = NUMBERS.iter().copied().filter(|d| d.is_float()).collect();
+        assert_eq!(floats, FLOATS);
+        assert!(F32S.iter().all(|d| d.is_float() && *d != DType::F64));
+        assert_eq!(COMPUTE.last(), Some(&DType::Bool));
+        assert!(NUMBERS.iter().all(|d| d.is_float() || d.is_int()));
+        let blocks: Vec<DType> = DType::all().filter(|d| d.is_block()).collect();
+        assert_eq!((blocks.len(), BLOCKS), (BLOCKS.len(), &UNITS[..BLOCKS.len()]));
+        assert!(BLOCKS.iter().all(|d| d.is_block()));
+        let whole = DType::all().filter(|d| d.info().unit_elements == 1).count();
+        assert_eq!((whole, DType::all().count()), (WHOLE.len(), WHOLE.len() + UNITS.len()));
+    }
+}

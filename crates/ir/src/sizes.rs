@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::dim::{Dim, DimError, Sym};
-use crate::schedule::Schedule;
+use crate::schedule::{Port, Schedule};
 use crate::symbols::{DimGuard, Relation};
 
 /// Number of a dimension expression in its [`Sizes`].
@@ -38,6 +38,24 @@ pub enum SizeError {
         /// Right side.
         right: i64,
     },
+    /// A symbol that the schedule does not have.
+    #[error("there is no symbol `{name}`; there are: {known}")]
+    Symbol {
+        /// Name asked for.
+        name: String,
+        /// Names there are.
+        known: String,
+    },
+    /// A symbol that was fixed when the session was made has another value now.
+    #[error("`{name}` was fixed to {fixed} when the session was made, this run asks for {value}")]
+    Fixed {
+        /// The symbol.
+        name: String,
+        /// The session's value.
+        fixed: i64,
+        /// The run's value.
+        value: i64,
+    },
     /// An extent that the sizes make negative.
     #[error("{place}: extent {extent} is {value} at {sizes}; extents must be at least 0")]
     Extent {
@@ -50,6 +68,29 @@ pub enum SizeError {
         /// The symbols in it and their values.
         sizes: String,
     },
+}
+
+/// The extents of a port by number.
+#[derive(Clone, Debug)]
+pub struct PortDims {
+    /// Outermost first.
+    pub dims: Vec<DimId>,
+    /// Bytes of its value.
+    pub bytes: DimId,
+}
+
+/// The sizes of one session, by position of the symbol: those fixed for its life, and all of them for the next run.
+#[derive(Clone, Debug)]
+pub struct SessionSizes {
+    fixed: Vec<Option<i64>>,
+    next: Vec<i64>,
+}
+
+impl SessionSizes {
+    /// The values for the next run.
+    pub fn next(&self) -> &[i64] {
+        &self.next
+    }
 }
 
 /// The table: symbols with their ranges, conditions, and every expression that was added.
@@ -113,8 +154,88 @@ impl Sizes {
     }
 
     /// Position of the symbol `name`.
-    pub fn position(&self, name: &str) -> Option<usize> {
-        self.symbols.iter().position(|(s, ..)| s.name() == name)
+    ///
+    /// # Errors
+    /// No such symbol.
+    pub fn position(&self, name: &str) -> Result<usize, SizeError> {
+        let at = self.symbols.iter().position(|(s, ..)| s.name() == name);
+        at.ok_or_else(|| SizeError::Symbol {
+            name: name.into(),
+            known: self.symbols.iter().map(|(s, ..)| s.name()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The numbers of the extents of `ports`, which are `what` in messages: inputs or outputs.
+    pub fn ports(&mut self, what: &str, ports: &[Port]) -> Vec<PortDims> {
+        let one = |p: &Port| PortDims {
+            dims: self.extents(&p.ty.shape, || format!("{what} `{}`", p.name)),
+            bytes: self.add(&p.ty.bytes()),
+        };
+        ports.iter().map(one).collect()
+    }
+
+    /// The sizes of a session that fixes `fixed`, in any order; the others begin at their least.
+    ///
+    /// # Errors
+    /// A symbol that there is not, a value outside its range.
+    pub fn session(&self, fixed: &[(&str, i64)]) -> Result<SessionSizes, SizeError> {
+        let mut s = SessionSizes {
+            fixed: vec![None; self.symbols.len()],
+            next: self.symbols.iter().map(|(_, min, _)| *min).collect(),
+        };
+        for (name, v) in fixed {
+            let i = self.position(name)?;
+            self.in_range(i, *v)?;
+            (s.fixed[i], s.next[i]) = (Some(*v), *v);
+        }
+        Ok(s)
+    }
+
+    /// The names and values that a session has fixed.
+    pub fn fixed(&self, s: &SessionSizes) -> Vec<(&str, i64)> {
+        let all = self.symbols.iter().zip(&s.fixed);
+        all.filter_map(|((name, ..), v)| Some((name.name(), (*v)?))).collect()
+    }
+
+    /// The value to which a session has fixed `symbol`.
+    pub fn fixed_value(&self, s: &SessionSizes, symbol: &Sym) -> Option<i64> {
+        self.symbols.iter().position(|(n, ..)| n == symbol).and_then(|i| s.fixed[i])
+    }
+
+    /// Sets the symbol at `slot` for the next runs; gives whether that is a change.
+    ///
+    /// # Errors
+    /// The session has fixed it to another value.
+    pub fn set(&self, s: &mut SessionSizes, slot: usize, value: i64) -> Result<bool, SizeError> {
+        if let Some(fixed) = s.fixed[slot].filter(|f| *f != value) {
+            let name = self.symbols[slot].0.name().into();
+            return Err(SizeError::Fixed { name, fixed, value });
+        }
+        Ok(std::mem::replace(&mut s.next[slot], value) != value)
+    }
+
+    /// Extents of a state of a session, and its bytes.
+    ///
+    /// # Errors
+    /// A symbol in them that the session has not fixed, a negative extent, an overflow.
+    pub fn state(&self, s: &SessionSizes, port: &Port) -> Result<(Vec<usize>, usize), SizeError> {
+        let fixed = |n: &Sym| self.fixed_value(s, n);
+        let mut dims = Vec::with_capacity(port.ty.rank());
+        for d in &port.ty.shape {
+            let v = d.eval(&fixed)?;
+            not_negative(d, v, &fixed, || format!("state `{}`", port.name))?;
+            dims.push(usize::try_from(v).unwrap_or(usize::MAX));
+        }
+        let bytes = port.ty.bytes().eval(&fixed)?;
+        Ok((dims, usize::try_from(bytes).unwrap_or(usize::MAX)))
+    }
+
+    fn in_range(&self, slot: usize, value: i64) -> Result<(), SizeError> {
+        let (name, min, max) = &self.symbols[slot];
+        if (*min..=*max).contains(&value) {
+            return Ok(());
+        }
+        Err(SizeError::Range { name: name.name().into(), value, min: *min, max: *max })
     }
 
     /// Number of expressions.
@@ -145,11 +266,8 @@ impl Sizes {
     /// # Errors
     /// See [`SizeError`].
     pub fn evaluate(&self, sizes: &[i64], values: &mut Vec<i64>) -> Result<(), SizeError> {
-        for ((name, min, max), v) in self.symbols.iter().zip(sizes) {
-            if v < min || v > max {
-                let name = name.name().into();
-                return Err(SizeError::Range { name, value: *v, min: *min, max: *max });
-            }
+        for (slot, v) in sizes.iter().enumerate() {
+            self.in_range(slot, *v)?;
         }
         values.clear();
         for d in &self.dims {
@@ -184,7 +302,7 @@ impl Sizes {
 ///
 /// # Errors
 /// [`SizeError::Extent`].
-pub fn not_negative(
+fn not_negative(
     d: &Dim,
     value: i64,
     bind: &dyn Fn(&Sym) -> Option<i64>,

@@ -6,33 +6,18 @@ use frit_ir::target::{KernelRow, LayoutClass};
 
 use super::lanes::Lanes;
 use super::real::Wide;
-use super::row::{Body, CpuRow, PLAIN, int, kernel, one};
+use super::row::{Body, CpuRow, NUMBERS, PLAIN, int, kernel, one};
 use super::walk::{self, Line};
 use crate::args::{Args, Operand};
 use crate::expr::TILE;
-
-const TYPES: &[DType] = &[
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::F64,
-    DType::I64,
-    DType::I32,
-    DType::I16,
-    DType::I8,
-    DType::U64,
-    DType::U32,
-    DType::U16,
-    DType::U8,
-];
 
 /// Rows of this file.
 pub static ROWS: &[CpuRow] = &[CpuRow {
     row: KernelRow {
         name: "cumsum",
         op: "cumsum",
-        inputs: &[one("x", TYPES, LayoutClass::Strided)],
-        outputs: &[one("out", TYPES, LayoutClass::Dense)],
+        inputs: &[one("x", NUMBERS, LayoutClass::Strided)],
+        outputs: &[one("out", NUMBERS, LayoutClass::Dense)],
         params: &[int("axis"), int("exclusive"), int("reverse")],
         alias: &[(0, 0)],
         ..PLAIN

@@ -1,6 +1,8 @@
 //! A kernel row together with its functions: what each kernel file exports and the target is assembled from.
 
-pub(crate) use frit_ir::rows::{BLOCKS, COMPUTE, F32S, PLAIN, UNITS, WHOLE, int, one, optional, real, rest};
+pub(crate) use frit_ir::rows::{
+    BLOCKS, COMPUTE, F32S, NUMBERS, PLAIN, UNITS, WEIGHTS, WHOLE, int, one, optional, real, rest,
+};
 use frit_ir::target::KernelRow;
 
 use crate::args::{Args, Kernel};

@@ -119,6 +119,28 @@ HELPER u16 f32_to_bf16(float v) {
 /* A float to an integer type: truncated, saturated, 0 for NaN. lo and hi are powers of two (or 0) in the float's type. */
 #define SATURATE(T, x, lo, hi, least, most) ((x) != (x) ? (T)0 : (x) <= (lo) ? (least) : (x) >= (hi) ? (most) : (T)(x))
 
+#if HAS_F64
+/* Functions of double have the same names in every language that has the type. */
+#define FMA_f64(a, b, c) fma((double)(a), (double)(b), (double)(c))
+#define exp_f64(x) exp((double)(x))
+#define log_f64(x) log((double)(x))
+#define log1p_f64(x) log1p((double)(x))
+#define sqrt_f64(x) sqrt((double)(x))
+#define sin_f64(x) sin((double)(x))
+#define cos_f64(x) cos((double)(x))
+#define tan_f64(x) tan((double)(x))
+#define atan_f64(x) atan((double)(x))
+#define tanh_f64(x) tanh((double)(x))
+#define erf_f64(x) erf((double)(x))
+#define erfc_f64(x) erfc((double)(x))
+#define abs_f64(x) fabs((double)(x))
+#define floor_f64(x) floor((double)(x))
+#define ceil_f64(x) ceil((double)(x))
+#define round_f64(x) rint((double)(x))
+#define pow_f64(a, b) pow((double)(a), (double)(b))
+#define fmod_f64(a, b) fmod((double)(a), (double)(b))
+#endif
+
 #ifdef OWN_ERF
 /* ln(1 + x) by ln(u) x / (u - 1) with u = 1 + x as it is rounded (Kahan's correction). */
 HELPER float log1p_f32(float x) {

@@ -3,29 +3,12 @@
 use frit_ir::DType;
 
 use crate::row::{
-    COMPUTE, Cmp, Count, Exprs, F32S, GpuRow, Guard, KERNEL, KernelRow, LayoutClass, OperandSpec, PLAIN,
-    ParamSpec, int, one, optional, real, rest,
+    COMPUTE, Cmp, Count, Exprs, F32S, FLOATS, GpuRow, Guard, KERNEL, KernelRow, LayoutClass, OperandSpec,
+    PLAIN, ParamSpec, WEIGHTS, int, one, optional, real, rest,
 };
 
 /// Rows of x up to which 32 lanes sum a column.
 const FEW: i64 = 8;
-
-/// Weights as they lie in a file.
-const WEIGHTS: &[DType] = &[
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-];
 
 const ARITIES: &[&str] = &["arity0", "arity1", "arity2", "arity3", "arity4", "arity5", "arity6", "arity7"];
 
@@ -94,8 +77,6 @@ const fn linear(name: &'static str, guards: &'static [Guard]) -> GpuRow {
         ..KERNEL
     }
 }
-
-const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
 
 const I32: &[DType] = &[DType::I32];
 const ATTENTION: &[OperandSpec] = &[

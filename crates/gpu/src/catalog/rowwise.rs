@@ -3,11 +3,9 @@
 use frit_ir::DType;
 
 use crate::row::{
-    COMPUTE, F32S, GpuRow, KERNEL, KernelRow, LayoutClass, OperandSpec, PLAIN, ParamSpec, int, one, optional,
-    real,
+    COMPUTE, F32S, FLOATS, GpuRow, KERNEL, KernelRow, LayoutClass, OperandSpec, PLAIN, ParamSpec, int, one,
+    optional, real,
 };
-
-const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
 
 const WEIGHT: OperandSpec = optional("weight", F32S, LayoutClass::Dense);
 const BIAS: OperandSpec = optional("bias", F32S, LayoutClass::Dense);

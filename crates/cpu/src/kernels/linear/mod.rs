@@ -31,11 +31,11 @@ mod tests;
 use frit_ir::DType;
 use frit_ir::target::{Cmp, Count, Guard, KernelRow, LayoutClass, OperandSpec, ParamSpec};
 
-use super::row::{COMPUTE, CpuRow, F32S, PLAIN, int, one, rest};
+use super::row::{BLOCKS, COMPUTE, CpuRow, F32S, PLAIN, WEIGHTS, int, one, rest};
 use crate::args::{Args, Kernel, Operand};
 use crate::expr::Program;
 use crate::isa::Isa;
-use crate::pack::{self, BLOCK_FORMATS, PANEL, panel_bytes};
+use crate::pack::{self, PANEL, panel_bytes};
 
 use quant::Quantized;
 pub(crate) use quant::largest_code;
@@ -61,23 +61,6 @@ const PARAMS: &[ParamSpec] = &[
     int("arity5"),
     int("arity6"),
     int("arity7"),
-];
-
-/// Weights of packed types: the block formats, and floats, which come first.
-const PACKED: &[DType] = &[
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
 ];
 
 const fn weights(dtypes: &'static [DType]) -> OperandSpec {
@@ -117,7 +100,7 @@ pub const ROWS: &[CpuRow] = &[
             op: "linear",
             inputs: &[
                 one("x", F32S, LayoutClass::Rows),
-                weights(&BLOCK_FORMATS),
+                weights(BLOCKS),
                 rest("extras", COMPUTE, LayoutClass::Strided),
             ],
             outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
@@ -134,7 +117,7 @@ pub const ROWS: &[CpuRow] = &[
             op: "linear",
             inputs: &[
                 one("x", F32S, LayoutClass::Rows),
-                weights(&BLOCK_FORMATS),
+                weights(BLOCKS),
                 rest("extras", COMPUTE, LayoutClass::Strided),
             ],
             outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
@@ -151,7 +134,7 @@ pub const ROWS: &[CpuRow] = &[
             op: "linear",
             inputs: &[
                 one("x", F32S, LayoutClass::Rows),
-                weights(PACKED),
+                weights(WEIGHTS),
                 rest("extras", COMPUTE, LayoutClass::Strided),
             ],
             outputs: &[rest("results", COMPUTE, LayoutClass::Dense)],
@@ -167,7 +150,7 @@ pub const ROWS: &[CpuRow] = &[
             name: "gather.packed",
             op: "gather",
             inputs: &[
-                OperandSpec { name: "table", count: Count::One, ..weights(PACKED) },
+                OperandSpec { name: "table", count: Count::One, ..weights(WEIGHTS) },
                 one("indices", &[DType::I32, DType::I64], LayoutClass::Strided),
             ],
             outputs: &[one("out", F32S, LayoutClass::Dense)],

@@ -7,10 +7,10 @@ use super::quant::{Quantized, quantize_row};
 use super::simd::{Portable, Simd};
 use super::tile::{self, Direct, DirectF, Expand, TileF, TileQ};
 use crate::isa::Isa;
-use crate::pack::BLOCK_FORMATS;
+use frit_ir::rows::BLOCKS;
 
 /// Number of block formats.
-pub(super) const FORMATS: usize = BLOCK_FORMATS.len();
+pub(super) const FORMATS: usize = BLOCKS.len();
 
 /// Inner loops of one block format with quantized activations.
 pub(crate) struct BlockOps {
@@ -34,9 +34,9 @@ pub(crate) struct FloatOps {
 pub(crate) struct Ops {
     /// Rows of the tiles of quantized activations that `BlockOps::tile` takes.
     pub tile_rows: usize,
-    /// By position in [`BLOCK_FORMATS`].
+    /// By position in [`BLOCKS`].
     pub blocks: [BlockOps; FORMATS],
-    /// By position in [`BLOCK_FORMATS`], then f32, f16, bf16.
+    /// By position in [`BLOCKS`], then f32, f16, bf16.
     pub floats: [FloatOps; FORMATS + 3],
     /// f32 panels against rows of f32.
     pub tile_f: unsafe fn(&TileF),
@@ -68,7 +68,7 @@ pub(crate) fn float_index(dtype: DType) -> Option<usize> {
 
 /// Position of a block format in the tables.
 pub(super) fn block_index(dtype: DType) -> Option<usize> {
-    BLOCK_FORMATS.iter().position(|d| *d == dtype)
+    BLOCKS.iter().position(|d| *d == dtype)
 }
 
 /// A set of loops, the instruction set that it belongs to, and whether this machine runs it.

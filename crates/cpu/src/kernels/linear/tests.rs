@@ -222,7 +222,7 @@ fn unit(dtype: DType) -> usize {
 
 #[test]
 fn block_formats_with_rounded_activations() {
-    for (dtype, bits) in BLOCK_FORMATS.into_iter().flat_map(|d| [(d, 8), (d, 16)]) {
+    for (dtype, bits) in BLOCKS.iter().copied().flat_map(|d| [(d, 8), (d, 16)]) {
         sweep(dtype, unit(dtype), bits, &M, &N);
         sweep(dtype, 3 * unit(dtype), bits, &[1, 4, 6, 33], &[16, 129]);
         // Past one chunk of expanded columns.
@@ -232,7 +232,7 @@ fn block_formats_with_rounded_activations() {
 
 #[test]
 fn every_format_with_float_activations() {
-    for dtype in PACKED.iter().copied() {
+    for dtype in WEIGHTS.iter().copied() {
         let unit = unit(dtype);
         sweep(dtype, if unit == 1 { 37 } else { unit }, 0, &M, &N);
         sweep(dtype, if unit == 1 { 300 } else { 2 * unit.max(192) }, 0, &[1, 6, 13], &[1, 65]);
@@ -415,7 +415,7 @@ fn matmul_broadcasts_batches_and_takes_any_float_type() {
 fn gather_decodes_rows() {
     let (n, k) = (37, 512);
     let pool = Pool::new(2).unwrap();
-    for dtype in PACKED.iter().copied() {
+    for dtype in WEIGHTS.iter().copied() {
         let w = Weight::new(dtype, n, k, 4);
         let (lines, ow) = w.packed(n);
         let ids: [i64; 6] = [0, 36, -1, 17, 37, 17];

@@ -1,4 +1,4 @@
-//! The inner loops, written once over [`Simd`] and the block formats (an index into [`BLOCK_FORMATS`]).
+//! The inner loops, written once over [`Simd`] and the block formats (an index into [`BLOCKS`]).
 //!
 //! One formula serves every path, so results are equal bit by bit whatever the instruction set, the number of rows and
 //! the tile. With activations quantized in blocks of 32 (scale `d`, integers `q`), for each group of a weight row:
@@ -7,11 +7,12 @@
 //! With f32 activations, for each k ascending: `acc = fma(w, x, acc)`, `w` the exact dequantized value.
 
 use super::simd::Simd;
-use crate::pack::{BLOCK_FORMATS, Layout, Scales};
+use crate::pack::{Layout, Scales};
+use frit_ir::rows::BLOCKS;
 
 /// The layout of block format `D`.
 pub(super) const fn layout(format: usize) -> Layout {
-    match Layout::of(BLOCK_FORMATS[format]) {
+    match Layout::of(BLOCKS[format]) {
         Some(l) => l,
         None => panic!("every block format in the list has a layout"),
     }
