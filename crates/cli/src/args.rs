@@ -74,7 +74,7 @@ pub struct ModelArgs {
     /// A GGUF file, a Hugging Face folder, or anything that `frit pull` takes by name, fetched on first use.
     pub model: String,
     /// Threads; the default is one per processor.
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Positions of the KV cache; the default is what the model was trained for, at most 4096.
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
@@ -309,6 +309,14 @@ fn count(text: &str) -> Result<usize, String> {
         Ok(0) => Err("must be at least 1".into()),
         Ok(n) => Ok(n),
         Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A number of threads that a pool may have.
+fn threads(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        n if n > frit::MAX_THREADS => Err(format!("must be at most {}", frit::MAX_THREADS)),
+        n => Ok(n),
     }
 }
 

@@ -226,6 +226,7 @@ fn flags_out_of_range() {
     let cases: &[(i32, &[&str])] = &[
         (2, &["inspect", m, "--threads", "many"]),
         (2, &["inspect", m, "--threads", "-1"]),
+        (2, &["inspect", m, "--threads", "1025"]),
         (2, &["inspect", m, "--context", "1.5"]),
         (2, &["inspect", m, "--context", "99999999999999999999999"]),
         (2, &["inspect", m, "--activations", "q7"]),

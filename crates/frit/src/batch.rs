@@ -56,6 +56,10 @@ impl Request {
 ///
 /// A step computes as many tokens for every sequence as the one with the most has to run, so prompts of like lengths belong
 /// together.
+///
+/// Which tokens share a step changes the rounding of logits a little (with the default activations and cache by up to 0.01 on
+/// SmolLM2-135M). The most likely token is the same but for ties; at a temperature above 0 a text can part from what its
+/// request gives alone.
 pub struct Batch {
     model: Model,
     options: Options,

@@ -51,6 +51,7 @@ pub use device::{Device, devices};
 pub use embedder::{EmbedOptions, Embedder, Pooling};
 pub use error::{Error, Result};
 #[cfg(feature = "text")]
+pub use frit_cpu::pool::MAX_THREADS;
 pub use frit_formats::tokenizer::{EncodeOptions, Tokenizer};
 pub use frit_ir::{DType, Dim, Graph, Tensor};
 pub use frit_ops::build::Builder;

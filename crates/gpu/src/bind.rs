@@ -11,7 +11,7 @@ use frit_ir::{DType, Tensor};
 
 use crate::catalog;
 use crate::device::Device;
-use crate::driver::KernelId;
+use crate::driver::{DeviceInfo, KernelId};
 use crate::error::GpuError;
 use crate::render::params::Params;
 use crate::render::{Form, MAX_POINTERS, Spec, names, render};
@@ -71,12 +71,46 @@ pub(crate) struct Bound {
     pub block: u64,
 }
 
+/// The place of a weight: many lie in one device buffer, so that a kernel may read any number of them.
+pub(crate) struct WeightPlace {
+    pub slab: usize,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// Bytes from which on weights get a device buffer of their own or begin a new one.
+const SLAB: u64 = 1 << 30;
+
+/// Places for all weights in order, and the bytes of each slab.
+fn weight_places(s: &Schedule, info: &DeviceInfo) -> (Vec<WeightPlace>, Vec<u64>) {
+    let (mut places, mut slabs) = (Vec::with_capacity(s.weights.len()), Vec::<u64>::new());
+    for w in &s.weights {
+        let bytes = w.ty.bytes().as_const().and_then(|v| u64::try_from(v).ok()).unwrap_or(u64::MAX);
+        let from = slabs.last().map(|end| end.next_multiple_of(info.align));
+        let end = from.and_then(|from| from.checked_add(bytes));
+        let offset = match (from, end) {
+            (Some(from), Some(end)) if end <= SLAB.min(info.max_buffer) => from,
+            _ => {
+                slabs.push(0);
+                0
+            }
+        };
+        let slab = slabs.len() - 1;
+        slabs[slab] = offset.saturating_add(bytes);
+        places.push(WeightPlace { slab, offset, bytes });
+    }
+    (places, slabs)
+}
+
 /// Everything a run needs, but for memory and sizes.
 pub(crate) struct Tables {
     pub sizes: Sizes,
     pub steps: Vec<Bound>,
     pub inputs: Vec<PortDims>,
     pub outputs: Vec<PortDims>,
+    pub weights: Vec<WeightPlace>,
+    /// Bytes of the buffers that hold the weights.
+    pub slabs: Vec<u64>,
     /// Bytes of all parameter blocks.
     pub block: u64,
 }
@@ -87,6 +121,7 @@ impl Tables {
         let mut sizes = Sizes::new(s);
         // Ports first: an extent that they share with steps is theirs in messages.
         let (inputs, outputs) = (sizes.ports("input", &s.inputs), sizes.ports("output", &s.outputs));
+        let (weights, slabs) = weight_places(s, device.info());
         let mut block = 0;
         let mut steps = Vec::with_capacity(s.steps.len());
         for (i, step) in s.steps.iter().enumerate() {
@@ -96,12 +131,12 @@ impl Tables {
                     why: "this backend runs kernels only".into(),
                 });
             };
-            let bound = bind_step(s, k, device, &mut sizes, block)?;
+            let bound = bind_step(s, k, device, &mut sizes, &weights, block)?;
             let bytes = bound.candidates.iter().map(|c| c.block.bytes()).max().unwrap_or(0);
             block += (bytes as u64).next_multiple_of(device.info().align);
             steps.push(bound);
         }
-        Ok(Tables { sizes, steps, inputs, outputs, block })
+        Ok(Tables { sizes, steps, inputs, outputs, weights, slabs, block })
     }
 }
 
@@ -114,9 +149,10 @@ fn bind_step(
     k: &KernelStep,
     device: &Device,
     sizes: &mut Sizes,
+    weights: &[WeightPlace],
     block: u64,
 ) -> Result<Bound, GpuError> {
-    let (forms, mut pointers) = forms(k).map_err(|why| step_error(k, why))?;
+    let (forms, mut pointers) = forms(k, weights).map_err(|why| step_error(k, why))?;
     let operand_pointers = pointers.len();
     if k.candidates.iter().any(|c| catalog::row(c.row).is_some_and(|r| !r.row.scratch.is_empty())) {
         pointers.push((Region::Arena, 0));
@@ -186,10 +222,15 @@ fn constant(p: &ParamValue) -> Option<i64> {
 /// The operands as the text sees them, and what is behind each pointer argument: one for each operand, or where they are
 /// too many, one for each buffer.
 #[allow(clippy::type_complexity)]
-fn forms(k: &KernelStep) -> Result<(Vec<Option<Form>>, Vec<(Region, u32)>), String> {
-    // The inputs of a run lie in one device buffer, its results in another.
+fn forms(k: &KernelStep, weights: &[WeightPlace]) -> Result<(Vec<Option<Form>>, Vec<(Region, u32)>), String> {
+    // The inputs of a run lie in one device buffer, its results in another, weights in a few.
     let pointer = |o: &Operand| match o.region {
         Region::Input | Region::Output => (o.region, 0),
+        // Any weight of a slab stands for it: the first.
+        Region::Weights => {
+            let slab = weights[o.buffer as usize].slab;
+            (o.region, weights.partition_point(|w| w.slab < slab) as u32)
+        }
         _ => (o.region, o.buffer),
     };
     let all: Vec<&Operand> = k.operands.iter().flatten().collect();

@@ -7,6 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::driver::{DeviceInfo, Driver, KernelId, KernelSource};
 use crate::error::GpuError;
 
+/// First bytes of a file of the cache.
+const MAGIC: &[u8] = b"frit kernel 1\n";
+
+/// Where FNV-1a starts.
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+
 /// A device and the kernels that were built on it. Shared by everything that runs there.
 pub struct Device {
     driver: Arc<dyn Driver>,
@@ -50,15 +56,25 @@ impl Device {
         if let Some(id) = kernels.get(source) {
             return Ok(*id);
         }
-        let path = self.cache.as_deref().map(|dir| dir.join(self.file_name(source)));
-        let stored = path.as_ref().and_then(|p| std::fs::read(p).ok());
-        let id = self.driver.build(source, stored.as_deref())?;
-        if let (Some(path), None) = (&path, stored)
-            && let Some(binary) = self.driver.binary(id)
-        {
-            store(path, &binary);
-        }
+        let id = self.make(source)?;
         kernels.insert(source.clone(), id);
+        Ok(id)
+    }
+
+    /// The kernel from its file in the cache, or built; then the file is written anew.
+    fn make(&self, source: &KernelSource) -> Result<KernelId, GpuError> {
+        let Some(dir) = &self.cache else { return self.driver.build(source) };
+        let name = self.file_name(source);
+        let path = dir.join(&name);
+        let stored = std::fs::read(&path).ok();
+        let stored = stored.as_deref().and_then(|file| unseal(&name, file));
+        if let Some(id) = stored.and_then(|binary| self.driver.load(source, binary)) {
+            return Ok(id);
+        }
+        let id = self.driver.build(source)?;
+        if let Some(binary) = self.driver.binary(id) {
+            store(&path, &seal(&name, &binary));
+        }
         Ok(id)
     }
 
@@ -67,8 +83,29 @@ impl Device {
         let info = self.info();
         let parts = [info.api, &info.vendor, &info.name, &info.driver, &source.text];
         let hash = |start| parts.iter().fold(start, |h, p| fnv(fnv(h, p.as_bytes()), &[0xff]));
-        format!("{:016x}{:016x}.bin", hash(0xcbf2_9ce4_8422_2325), hash(0x9e37_79b9_7f4a_7c15))
+        format!("{:016x}{:016x}.bin", hash(START), hash(0x9e37_79b9_7f4a_7c15))
     }
+}
+
+/// A file of the cache: what it is, whose it is, how long it is and a sum, then the binary. Drivers take binaries on trust.
+fn seal(name: &str, binary: &[u8]) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(&(binary.len() as u64).to_le_bytes());
+    out.extend_from_slice(&fnv(START, binary).to_le_bytes());
+    out.extend_from_slice(binary);
+    out
+}
+
+/// The binary of the file `name`, if it is that one's and whole.
+fn unseal<'f>(name: &str, file: &'f [u8]) -> Option<&'f [u8]> {
+    let rest = file.strip_prefix(MAGIC)?.strip_prefix(name.as_bytes())?;
+    let (length, rest) = rest.split_first_chunk::<8>()?;
+    let (sum, binary) = rest.split_first_chunk::<8>()?;
+    let whole = u64::from_le_bytes(*length) == binary.len() as u64
+        && u64::from_le_bytes(*sum) == fnv(START, binary)
+        && !binary.is_empty();
+    whole.then_some(binary)
 }
 
 /// FNV-1a from the state `h` on.
@@ -83,5 +120,25 @@ fn store(path: &Path, bytes: &[u8]) {
         path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&part, bytes));
     if written.and_then(|()| std::fs::rename(&part, path)).is_err() {
         let _ = std::fs::remove_file(&part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_another_or_not_whole_is_refused() {
+        let sealed = seal("a.bin", b"\x7fELF and more");
+        assert_eq!(unseal("a.bin", &sealed), Some(b"\x7fELF and more".as_slice()));
+        assert_eq!(unseal("b.bin", &sealed), None);
+        for n in 0..sealed.len() {
+            assert_eq!(unseal("a.bin", &sealed[..n]), None, "{n}");
+            let mut other = sealed.clone();
+            other[n] ^= 4;
+            assert_eq!(unseal("a.bin", &other), None, "{n}");
+        }
+        assert_eq!(unseal("a.bin", &[sealed.as_slice(), &[0]].concat()), None);
+        assert_eq!(unseal("a.bin", &seal("a.bin", b"")), None);
     }
 }

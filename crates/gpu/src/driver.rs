@@ -123,7 +123,7 @@ pub struct StepTime {
     pub end: Duration,
 }
 
-/// Memory of the host that a buffer may be made of without a copy. Holding it keeps the file mapped.
+/// Memory of the host that is copied to a device. Holding it keeps the file mapped.
 pub type HostData = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A device. Every method may be called from any thread.
@@ -139,16 +139,6 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// [`GpuError::BufferTooLarge`], [`GpuError::OutOfMemory`].
     fn allocate(&self, what: &str, bytes: u64) -> Result<BufferId, GpuError>;
-
-    /// A buffer that is the memory of `data` itself, and the offset of its first byte in the buffer; `None` where that
-    /// cannot be. The buffer holds `data` until it is freed and is never written.
-    ///
-    /// # Errors
-    /// As [`Driver::allocate`].
-    fn wrap(&self, data: &HostData) -> Result<Option<(BufferId, u64)>, GpuError> {
-        let _ = data;
-        Ok(None)
-    }
 
     /// Gives a buffer back once the runs that were submitted before have ended. An unknown one is ignored.
     fn free(&self, buffer: BufferId);
@@ -171,12 +161,15 @@ pub trait Driver: Send + Sync {
     /// As [`Driver::write`].
     fn zero(&self, span: Span) -> Result<(), GpuError>;
 
-    /// Builds a kernel, from `binary` if that is what [`Driver::binary`] gave for the same source on the same device and
-    /// driver version (a binary that is refused is ignored), else from its text.
+    /// Builds a kernel from its text.
     ///
     /// # Errors
     /// [`GpuError::Build`] with the compiler's log.
-    fn build(&self, source: &KernelSource, binary: Option<&[u8]>) -> Result<KernelId, GpuError>;
+    fn build(&self, source: &KernelSource) -> Result<KernelId, GpuError>;
+
+    /// Makes a kernel of what [`Driver::binary`] gave, whole and unchanged, for the same text on the same device and driver
+    /// version; `None` if the driver refuses it.
+    fn load(&self, source: &KernelSource, binary: &[u8]) -> Option<KernelId>;
 
     /// The compiled form of a kernel, for a cache; `None` where the driver has none.
     fn binary(&self, kernel: KernelId) -> Option<Vec<u8>>;

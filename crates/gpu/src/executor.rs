@@ -8,13 +8,14 @@ use crate::bind::Tables;
 use crate::device::Device;
 use crate::driver::HostData;
 use crate::error::GpuError;
+use crate::launch::Span;
 use crate::memory::Buffer;
 
 /// A schedule with its weights, ready to run. Sessions share it.
 pub struct Executable {
     pub(crate) device: Arc<Device>,
     pub(crate) tables: Tables,
-    pub(crate) weights: Vec<Buffer>,
+    slabs: Vec<Buffer>,
     schedule: Schedule,
 }
 
@@ -34,9 +35,16 @@ impl Executable {
             return Err(GpuError::Target { schedule: schedule.target, device: api.into() });
         }
         let tables = Tables::new(&schedule, device)?;
-        let buffers = schedule.weights.iter().map(|w| load_weight(w, weights, device));
-        let weights = buffers.collect::<Result<_, _>>()?;
-        Ok(Arc::new(Executable { device: device.clone(), tables, weights, schedule }))
+        let slab = |bytes: &u64| Buffer::new(device, "the weights", *bytes);
+        let slabs = tables.slabs.iter().map(slab).collect::<Result<Vec<_>, _>>()?;
+        for (w, place) in schedule.weights.iter().zip(&tables.weights) {
+            let data = weight_data(w, weights)?;
+            let span = slabs[place.slab].span(place.offset, place.bytes);
+            if place.bytes > 0 {
+                device.driver().write(span.buffer, span.offset, (*data).as_ref())?;
+            }
+        }
+        Ok(Arc::new(Executable { device: device.clone(), tables, slabs, schedule }))
     }
 
     /// The schedule.
@@ -59,15 +67,18 @@ impl Executable {
 
     /// Bytes of weights on the device.
     pub fn weight_bytes(&self) -> u64 {
-        self.weights.iter().map(|w| w.bytes).sum()
+        self.slabs.iter().map(|w| w.bytes).sum()
+    }
+
+    /// Where weight `n` lies.
+    pub(crate) fn weight(&self, n: usize) -> Span {
+        let place = &self.tables.weights[n];
+        self.slabs[place.slab].span(place.offset, place.bytes)
     }
 }
 
-fn load_weight(
-    w: &Weight,
-    get: &mut dyn FnMut(&str) -> Option<HostData>,
-    device: &Arc<Device>,
-) -> Result<Buffer, GpuError> {
+/// The bytes of `w`, as many as its type takes.
+fn weight_data(w: &Weight, get: &mut dyn FnMut(&str) -> Option<HostData>) -> Result<HostData, GpuError> {
     let (name, data): (&str, HostData) = match &w.source {
         WeightSource::Param(n) => (n, get(n).ok_or_else(|| GpuError::WeightMissing(n.clone()))?),
         WeightSource::Const(t) => ("a constant", Arc::new(t.bytes().to_vec())),
@@ -77,5 +88,5 @@ fn load_weight(
     if got != want {
         return Err(GpuError::WeightBytes { name: name.into(), ty: w.ty.to_string(), want, got });
     }
-    Buffer::holding(device, &format!("the weight `{name}`"), &data)
+    Ok(data)
 }

@@ -1,9 +1,9 @@
-//! Buffers that free themselves, zeroed or filled.
+//! Buffers that free themselves.
 
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::driver::{BufferId, HostData};
+use crate::driver::BufferId;
 use crate::error::GpuError;
 use crate::launch::Span;
 
@@ -11,8 +11,6 @@ use crate::launch::Span;
 pub(crate) struct Buffer {
     device: Arc<Device>,
     pub id: BufferId,
-    /// Where its contents begin.
-    pub start: u64,
     /// Bytes of contents.
     pub bytes: u64,
 }
@@ -30,25 +28,12 @@ impl Buffer {
     /// `bytes` bytes of no certain contents.
     pub fn new(device: &Arc<Device>, what: &str, bytes: u64) -> Result<Buffer, GpuError> {
         let id = device.driver().allocate(what, bytes)?;
-        Ok(Buffer { device: device.clone(), id, start: 0, bytes })
-    }
-
-    /// The memory of `data` itself where the device reads it, else a copy.
-    pub fn holding(device: &Arc<Device>, what: &str, data: &HostData) -> Result<Buffer, GpuError> {
-        let bytes: &[u8] = (**data).as_ref();
-        if let Some((id, start)) = device.driver().wrap(data)? {
-            return Ok(Buffer { device: device.clone(), id, start, bytes: bytes.len() as u64 });
-        }
-        let b = Buffer::new(device, what, bytes.len() as u64)?;
-        if !bytes.is_empty() {
-            device.driver().write(b.id, 0, bytes)?;
-        }
-        Ok(b)
+        Ok(Buffer { device: device.clone(), id, bytes })
     }
 
     /// `bytes` of its contents from `offset` on.
     pub fn span(&self, offset: u64, bytes: u64) -> Span {
-        Span { buffer: self.id, offset: self.start + offset, bytes }
+        Span { buffer: self.id, offset, bytes }
     }
 }
 

@@ -179,7 +179,7 @@ impl Session {
         let b = &self.states[slot];
         let mut out = vec![0; b.bytes as usize];
         if !out.is_empty() {
-            self.exe.device.driver().read(b.id, b.start, &mut out)?;
+            self.exe.device.driver().read(b.id, 0, &mut out)?;
         }
         Ok(out)
     }
@@ -197,7 +197,7 @@ impl Session {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.exe.device.driver().write(b.id, b.start, bytes)
+        self.exe.device.driver().write(b.id, 0, bytes)
     }
 
     /// Bytes this session holds on the device: (arena, states, parameters with inputs and outputs).
@@ -300,7 +300,7 @@ impl Session {
             Slot::Bits(v) => Value::Int(*v),
         };
         let params: Vec<Value> = c.params.iter().map(value).collect();
-        let scratch = self.arena.start + step.scratch;
+        let scratch = step.scratch;
         let (at, n) = (step.block as usize, c.block.bytes());
         c.block.write(&operands, scratch, &params, &mut self.block[at..at + n]);
         Ok(())
@@ -310,7 +310,7 @@ impl Session {
     fn place(&self, region: Region, buffer: u32) -> Span {
         let b = buffer as usize;
         match region {
-            Region::Weights => self.exe.weights[b].span(0, self.exe.weights[b].bytes),
+            Region::Weights => self.exe.weight(b),
             Region::State => self.states[b].span(0, self.states[b].bytes),
             Region::Arena => self.arena.span(0, self.arena.bytes),
             Region::Input => self.device_block.span(self.inputs.at[b], self.inputs.most[b]),

@@ -10,6 +10,7 @@ pub mod dtype;
 pub mod expr;
 pub mod graph;
 pub mod op;
+pub mod round;
 pub mod rows;
 pub mod schedule;
 pub mod sizes;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use crate::{DType, small};
+use crate::{DType, round, small};
 
 /// A dense, row-major tensor in host memory. Cloning shares the bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -244,8 +244,8 @@ fn put(dtype: DType, v: f64, out: &mut Vec<u8>) -> Result<(), TensorError> {
     match dtype {
         DType::F64 => out.extend(v.to_le_bytes()),
         DType::F32 => out.extend((v as f32).to_le_bytes()),
-        DType::F16 => out.extend(f16::from_f64(v).to_le_bytes()),
-        DType::BF16 => out.extend(bf16::from_f64(v).to_le_bytes()),
+        DType::F16 => out.extend(round::to_f16(v).to_le_bytes()),
+        DType::BF16 => out.extend(round::to_bf16(v).to_le_bytes()),
         DType::I64 => out.extend((v as i64).to_le_bytes()),
         DType::I32 => out.extend((v as i32).to_le_bytes()),
         DType::I16 => out.extend((v as i16).to_le_bytes()),

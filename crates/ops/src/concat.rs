@@ -2,7 +2,7 @@
 
 use frit_ir::dim::Dim;
 use frit_ir::graph::Type;
-use frit_ir::op::{Case, CaseInput, InferCtx, Layout, Lowered, NodeCtx, OpError, RefCtx, Tolerance};
+use frit_ir::op::{Case, CaseInput, InferCtx, Layout, Lowered, NodeCtx, OpError, RefCtx, Role, Tolerance};
 use frit_ir::{Attrs, DType, OpDef, Tensor};
 
 use crate::{cases, util};
@@ -108,8 +108,11 @@ fn table() -> Vec<Case> {
         out.push(cases::case_of(name, attrs, vec![input(2), input(5)], Tolerance::EXACT));
     }
     let many: Vec<Tensor> = (0..40).map(|i| cases::random(DType::F32, &[2, 1 + i % 3], i as u64)).collect();
-    let many: Vec<&Tensor> = many.iter().collect();
-    out.push(cases::case("40 operands", Attrs::new().with("axis", 1i64), &many, Tolerance::EXACT));
+    for role in [Role::Input, Role::Param] {
+        let inputs = many.iter().map(|t| Some(CaseInput::new(t.clone()).role(role))).collect();
+        let attrs = Attrs::new().with("axis", 1i64);
+        out.push(cases::case_of(format!("40 operands {role:?}"), attrs, inputs, Tolerance::EXACT));
+    }
     let (a, b) = (cases::values(DType::F32, &[0], &[]), cases::values(DType::F32, &[2], &[3., 4.]));
     let stated = cases::case("empty first", Attrs::new().with("axis", 0i64), &[&a, &b], Tolerance::EXACT);
     out.push(cases::expecting(stated, &[&[3., 4.]]));

@@ -2,7 +2,7 @@
 //! the scalar table itself, which are right by definition.
 
 use frit_ir::expr::compute_type;
-use frit_ir::{DType, ScalarOp};
+use frit_ir::{DType, ScalarOp, round};
 use half::{bf16, f16};
 
 use super::io::{self, LoadFn, StoreFn};
@@ -328,8 +328,8 @@ unsafe fn put_floats(t: DType, v: &[f64], p: *mut u8) {
     match t {
         DType::F64 => each!(f64, |v| v),
         DType::F32 => each!(f32, |v| v as f32),
-        DType::F16 => each!(f32, |v| f16::from_f64(v).to_f32()),
-        DType::BF16 => each!(f32, |v| bf16::from_f64(v).to_f32()),
+        DType::F16 => each!(f32, |v| round::to_f16(v).to_f32()),
+        DType::BF16 => each!(f32, |v| round::to_bf16(v).to_f32()),
         DType::I32 => each!(i32, |v| v as i32),
         DType::I16 => each!(i16, |v| v as i16),
         DType::I8 => each!(i8, |v| v as i8),

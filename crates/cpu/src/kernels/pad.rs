@@ -65,8 +65,8 @@ fn bits<T: Copy + Default>(args: &Args, x: &Operand) -> T {
     // SAFETY: eight bytes hold every type; a narrow float is made by the same rounding as everywhere.
     unsafe {
         match x.dtype {
-            frit_ir::DType::F16 => wide[..2].copy_from_slice(&half::f16::from_f64(v).to_le_bytes()),
-            frit_ir::DType::BF16 => wide[..2].copy_from_slice(&half::bf16::from_f64(v).to_le_bytes()),
+            frit_ir::DType::F16 => wide[..2].copy_from_slice(&frit_ir::round::to_f16(v).to_le_bytes()),
+            frit_ir::DType::BF16 => wide[..2].copy_from_slice(&frit_ir::round::to_bf16(v).to_le_bytes()),
             d if d.is_float() => constant(d, v.to_bits(), wide.as_mut_ptr(), 1),
             d => constant(d, v as i64 as u64, wide.as_mut_ptr(), 1),
         }

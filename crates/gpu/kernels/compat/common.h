@@ -88,6 +88,21 @@ HELPER u16 f32_to_bf16(float v) {
     return (u16)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
+/* A double or integer on its way to 16 bits: a float that rounds to what the double rounds to (cut off, the last bit set). */
+#if HAS_F64
+HELPER float frit_odd(double v) {
+    const float near = (float)v;
+    const double back = near;
+    if (back == v || v != v) return near;
+    const u32 u = AS_UINT(near);
+    return AS_FLOAT((fabs(back) > fabs(v) ? u - 1 : u) | 1);
+}
+#define FLOAT_FOR_HALF(v) frit_odd((double)(v))
+#else
+/* Without double: integers of more than 24 bits are rounded twice. */
+#define FLOAT_FOR_HALF(v) ((float)(v))
+#endif
+
 #define load_raw(p, i) ((p)[i])
 #define load_f16(p, i) f16_to_f32((p)[i])
 #define load_bf16(p, i) bf16_to_f32((p)[i])

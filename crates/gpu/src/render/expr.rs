@@ -126,9 +126,11 @@ fn double(v: f64) -> String {
 /// `v` of type `from` as `to`; f16 and bf16 round and go on in f32.
 fn cast(v: &str, from: DType, to: DType) -> String {
     let (t, _) = value(to);
+    let wide = from.size().is_some_and(|n| n >= if from.is_float() { 8 } else { 4 });
+    let narrow = if wide { format!("FLOAT_FOR_HALF({v})") } else { format!("(float){v}") };
     match to {
-        DType::F16 => format!("f16_to_f32(f32_to_f16((float){v}))"),
-        DType::BF16 => format!("bf16_to_f32(f32_to_bf16((float){v}))"),
+        DType::F16 => format!("f16_to_f32(f32_to_f16({narrow}))"),
+        DType::BF16 => format!("bf16_to_f32(f32_to_bf16({narrow}))"),
         DType::Bool => format!("({v} != 0)"),
         _ if from.is_float() && to.is_int() => {
             let (bits, signed) = (8 * to.info().unit_bytes as i32, to.info().kind == Kind::Signed);

@@ -7,13 +7,12 @@ pub mod scalar;
 
 use std::fmt;
 
-use half::{bf16, f16};
 use smallvec::SmallVec;
 
 pub use scalar::ScalarOp;
 
-use crate::DType;
 use crate::dtype::Kind;
+use crate::{DType, round};
 
 /// A value of an [`Expr`]: inputs are numbered first, then steps.
 pub type Ref = u16;
@@ -118,8 +117,8 @@ impl Scalar {
         };
         match (to, self) {
             (DType::F64, _) => Scalar::Float(float),
-            (DType::F16, _) => Scalar::Float(f16::from_f64(float).to_f64()),
-            (DType::BF16, _) => Scalar::Float(bf16::from_f64(float).to_f64()),
+            (DType::F16, _) => Scalar::Float(round::to_f16(float).to_f64()),
+            (DType::BF16, _) => Scalar::Float(round::to_bf16(float).to_f64()),
             (DType::Bool, _) => Scalar::Int(i64::from(float != 0.0)),
             (d, _) if d.is_float() => Scalar::Float((float as f32).into()),
             (d, Scalar::Int(v)) => Scalar::Int(wrap(v, d)),

@@ -293,6 +293,24 @@ fn stated() -> Vec<Case> {
         let bound = if *op == S::Softplus { Bound(0.0, 1e-5) } else { domain(*op).1 };
         out.push(cases::expecting(cases::case(*name, attrs(e), &refs, tolerance(gives, bound)), &[want]));
     }
+    out.extend(rounded_once());
+    out
+}
+
+/// f64 cast to the narrow floats: just above, at and just below a tie, nearer than an f32 tells.
+fn rounded_once() -> Vec<Case> {
+    let mut out = Vec::new();
+    for (to, step) in [(DType::F16, 2f64.powi(-10)), (DType::BF16, 2f64.powi(-7))] {
+        let (tie, least) = (1.0 + step / 2.0, 2f64.powi(-40));
+        let x = [tie + least, tie, tie - least, -(tie + least), -(tie - least)];
+        let want: &[f64] = &[1.0 + step, 1.0, 1.0, -(1.0 + step), -1.0];
+        let x = cases::values(DType::F64, &[x.len()], &x);
+        let mut e = Expr::new(&[DType::F64]);
+        let narrow = e.cast(0, to);
+        e.output(narrow, to);
+        let name = format!("f64 as {to} rounds once");
+        out.push(cases::expecting(cases::case(name, attrs(e), &[&x], Tolerance::EXACT), &[want]));
+    }
     out
 }
 

@@ -49,8 +49,18 @@ struct Inner {
 /// A kernel; its module is held for it.
 struct Kernel {
     function: CUfunction,
-    sealed: Vec<u8>,
+    cubin: Vec<u8>,
     _module: Module,
+}
+
+impl Kernel {
+    /// The kernel of `source` in the machine code `cubin`; the context is current.
+    fn new(source: &KernelSource, cubin: Vec<u8>) -> Result<Kernel, Code> {
+        let entry = CString::new(source.entry.as_str()).map_err(|_| Code::CUDA_ERROR_INVALID_VALUE)?;
+        let module = Module::new(&cubin)?;
+        let function = module.function(&entry)?;
+        Ok(Kernel { function, cubin, _module: module })
+    }
 }
 
 // SAFETY: a function's handle may be used from any thread.
@@ -293,31 +303,25 @@ impl Driver for Cuda {
         unsafe { self.stream.zero(at, span.bytes as usize) }.map_err(self.failed("clearing a buffer"))
     }
 
-    fn build(&self, source: &KernelSource, binary: Option<&[u8]>) -> Result<KernelId, GpuError> {
+    fn build(&self, source: &KernelSource) -> Result<KernelId, GpuError> {
         let bad = |log: String| {
             let (device, kernel) = (self.info.name.clone(), source.entry.clone());
             GpuError::Build { device, kernel, log }
         };
-        let entry = CString::new(source.entry.as_str()).map_err(|e| bad(e.to_string()))?;
-        let entered = self.enter()?;
-        let load = |sealed: Vec<u8>| {
-            let module = Module::new(nvrtc::unseal(&sealed).ok_or(Code::CUDA_ERROR_INVALID_IMAGE)?)?;
-            let function = module.function(&entry)?;
-            Ok(Kernel { function, sealed, _module: module })
-        };
-        let kernel = match binary.and_then(|b| load(b.to_vec()).ok()) {
-            Some(k) => k,
-            None => {
-                let cubin = self.compiler.build(self.arch, &source.entry, &source.text).map_err(bad)?;
-                load(nvrtc::seal(&cubin)).map_err(|code: Code| bad(text_of(code)))?
-            }
-        };
-        drop(entered);
+        let _entered = self.enter()?;
+        let cubin = self.compiler.build(self.arch, &source.entry, &source.text).map_err(bad)?;
+        let kernel = Kernel::new(source, cubin).map_err(|code| bad(text_of(code)))?;
         Ok(self.inner().state.add_kernel(kernel, source))
     }
 
+    fn load(&self, source: &KernelSource, binary: &[u8]) -> Option<KernelId> {
+        let _entered = self.enter().ok()?;
+        let kernel = Kernel::new(source, binary.to_vec()).ok()?;
+        Some(self.inner().state.add_kernel(kernel, source))
+    }
+
     fn binary(&self, kernel: KernelId) -> Option<Vec<u8>> {
-        self.inner().state.kernel(kernel).map(|k| k.sealed.clone())
+        self.inner().state.kernel(kernel).map(|k| k.cubin.clone())
     }
 
     fn encode(&self, launches: &[Launch]) -> Result<SegmentId, GpuError> {

@@ -134,43 +134,9 @@ impl Drop for Program {
     }
 }
 
-/// Machine code with its length and a sum behind it: the driver's loader is told no length, so that what a disk gives back
-/// is looked at first.
-pub(super) fn seal(cubin: &[u8]) -> Vec<u8> {
-    let mut out = cubin.to_vec();
-    out.extend_from_slice(&(cubin.len() as u64).to_le_bytes());
-    out.extend_from_slice(&sum(cubin).to_le_bytes());
-    out
-}
-
-/// The machine code in `sealed`, if it is whole.
-pub(super) fn unseal(sealed: &[u8]) -> Option<&[u8]> {
-    let (cubin, end) = sealed.split_at(sealed.len().checked_sub(16)?);
-    let word = |at: usize| end[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-    (!cubin.is_empty() && word(0) == Some(cubin.len() as u64) && word(8) == Some(sum(cubin))).then_some(cubin)
-}
-
-/// FNV-1a.
-fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn machine_code_that_is_not_whole_is_refused() {
-        let sealed = seal(b"\x7fELF and more");
-        assert_eq!(unseal(&sealed), Some(b"\x7fELF and more".as_slice()));
-        for n in 0..sealed.len() {
-            assert_eq!(unseal(&sealed[..n]), None, "{n}");
-            let mut other = sealed.clone();
-            other[n] ^= 4;
-            assert_eq!(unseal(&other), None, "{n}");
-        }
-        assert_eq!(unseal(&seal(b"")), None);
-    }
 
     #[test]
     fn code_is_built_for_the_newest_target_of_the_same_major_version() {

@@ -200,20 +200,23 @@ impl Driver for OpenCl {
         .map_err(self.failed("clearing a buffer"))
     }
 
-    fn build(&self, source: &KernelSource, binary: Option<&[u8]>) -> Result<KernelId, GpuError> {
+    fn build(&self, source: &KernelSource) -> Result<KernelId, GpuError> {
         let bad = |log: String| GpuError::Build {
             device: self.info.name.clone(),
             kernel: source.entry.clone(),
             log,
         };
         let entry = CString::new(source.entry.as_str()).map_err(|e| bad(e.to_string()))?;
-        let stored = binary.and_then(|b| Program::from_binary(&self.context, self.device, b).ok());
-        let program = match stored {
-            Some(p) => p,
-            None => Program::from_source(&self.context, self.device, &source.text).map_err(bad)?,
-        };
+        let program = Program::from_source(&self.context, self.device, &source.text).map_err(bad)?;
         let kernel = Kernel::new(&program, &entry).map_err(self.failed("making a kernel"))?;
         Ok(self.lock().add_kernel((program, kernel), source))
+    }
+
+    fn load(&self, source: &KernelSource, binary: &[u8]) -> Option<KernelId> {
+        let entry = CString::new(source.entry.as_str()).ok()?;
+        let program = Program::from_binary(&self.context, self.device, binary).ok()?;
+        let kernel = Kernel::new(&program, &entry).ok()?;
+        Some(self.lock().add_kernel((program, kernel), source))
     }
 
     fn binary(&self, kernel: KernelId) -> Option<Vec<u8>> {
