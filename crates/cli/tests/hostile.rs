@@ -255,7 +255,7 @@ fn flags_out_of_range() {
         (2, &["completions", "tcsh"]),
         (2, &["devices", "gpu"]),
         (2, &["inspect", m, "--threads", "0"]),
-        (1, &["inspect", m, "--threads", "100000"]),
+        (2, &["inspect", m, "--threads", "100000"]),
         (2, &["inspect", m, "--context", "0"]),
         (1, &["inspect", m, "--context", "18446744073709551615"]),
         (2, &["bench", m, "--prompt", "0"]),
