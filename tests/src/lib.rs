@@ -1,6 +1,5 @@
 //! What the tests of the whole share: op cases as graphs, running them on a device, golden data.
 
-pub mod case;
 pub mod check;
 pub mod cpu;
 pub mod gguf;
