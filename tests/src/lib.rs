@@ -2,6 +2,8 @@
 
 pub mod check;
 pub mod cpu;
+pub mod decoders;
+pub mod encoders;
 pub mod gguf;
 pub mod golden;
 pub mod gpu;
