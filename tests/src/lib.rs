@@ -6,5 +6,7 @@ pub mod cpu;
 pub mod gguf;
 pub mod golden;
 pub mod gpu;
+pub mod msl;
 pub mod random;
+pub mod recorder;
 pub mod reference;
