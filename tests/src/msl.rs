@@ -20,12 +20,13 @@ const CLANGS: &[&str] =
 const FLAGS: &[&str] =
     &["-x", "c++", "-std=c++14", "--target=x86_64-unknown-linux-gnu", "-nostdinc", "-ffreestanding"];
 
-/// Every warning is an error but these: attributes are Metal's own, and a text holds helpers that its kernel does not use.
+/// Every warning is an error but these: attributes and pragmas are Metal's own, and a text holds helpers that its kernel does not use.
 const WARNINGS: &[&str] = &[
     "-Wall",
     "-Wextra",
     "-Werror",
     "-Wno-unknown-attributes",
+    "-Wno-unknown-pragmas",
     "-Wno-unused-function",
     "-Wno-unused-variable",
     "-Wno-unused-parameter",

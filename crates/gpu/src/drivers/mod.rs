@@ -4,5 +4,9 @@
 mod common;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(test)]
+mod metal;
 #[cfg(feature = "opencl")]
 pub mod opencl;
+#[cfg(feature = "cuda")]
+mod slots;
