@@ -7,5 +7,7 @@ pub mod encoders;
 pub mod gguf;
 pub mod golden;
 pub mod gpu;
+pub mod msl;
 pub mod random;
+pub mod recorder;
 pub mod reference;

@@ -10,8 +10,12 @@ use crate::error::GpuError;
 mod common;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(test)]
+mod metal;
 #[cfg(feature = "opencl")]
 pub mod opencl;
+#[cfg(feature = "cuda")]
+mod slots;
 
 /// A way of reaching devices.
 #[derive(Clone, Copy, Debug)]
