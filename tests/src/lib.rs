@@ -6,5 +6,6 @@ pub mod cpu;
 pub mod gguf;
 pub mod golden;
 pub mod gpu;
+pub mod null;
 pub mod random;
 pub mod reference;
