@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use frit_compile::memory::Placed;
-use frit_compile::{Activations, CompileOptions, compile};
+use frit_compile::{Activations, CompileOptions, Compiled, compile};
 use frit_gpu::device::Device;
-use frit_gpu::driver::{BufferId, HostData};
+use frit_gpu::driver::{BufferId, Driver, HostData};
 use frit_gpu::drivers::null::{Access, Null, Ran, info};
 use frit_gpu::executor::Executable;
 use frit_gpu::session::Session;
@@ -75,11 +75,18 @@ pub struct Loaded {
 /// # Errors
 /// What compiling or loading it gives.
 pub fn load(graph: &Graph, null: Null, activations: Activations) -> Result<Loaded> {
+    let options = CompileOptions::default().activations(activations);
+    let target = frit_gpu::catalog::target(null.info());
+    load_compiled(compile(graph, &frit_ops::registry(), &target, &options).map_err(line)?, null)
+}
+
+/// As [`load`] for what is compiled already.
+///
+/// # Errors
+/// What loading it gives.
+pub fn load_compiled(compiled: Compiled, null: Null) -> Result<Loaded> {
     let null = Arc::new(null);
     let device = Device::new(null.clone(), None);
-    let options = CompileOptions::default().activations(activations);
-    let target = frit_gpu::catalog::target(device.info());
-    let compiled = compile(graph, &frit_ops::registry(), &target, &options).map_err(line)?;
     let sources = compiled.schedule.weights.iter().filter_map(|w| match &w.source {
         WeightSource::Param(n) => Some((n.clone(), w.ty.bytes().as_const()? as usize)),
         WeightSource::Const(_) => None,
@@ -108,10 +115,11 @@ fn bytes(v: &[i32]) -> Vec<u8> {
 }
 
 /// Sets the sizes and inputs of a decoder's next run: `tokens` of its one sequence at `start`, logits for the last `rows`.
+/// Gives what it set, by the schedule's inputs.
 ///
 /// # Errors
 /// What the session gives.
-pub fn set(s: &mut Session, tokens: &[i32], start: usize, rows: usize) -> Result<()> {
+pub fn set(s: &mut Session, tokens: &[i32], start: usize, rows: usize) -> Result<Vec<Vec<u8>>> {
     let exe = s.executable().clone();
     let n = tokens.len();
     let positions: Vec<i32> = (start..start + n).map(|p| p as i32).collect();
@@ -119,6 +127,7 @@ pub fn set(s: &mut Session, tokens: &[i32], start: usize, rows: usize) -> Result
     for (symbol, value) in [("T", n), ("R", rows)] {
         s.set_size(exe.symbol(symbol).map_err(line)?, value as i64).map_err(line)?;
     }
+    let mut all = Vec::new();
     for (i, p) in exe.schedule().inputs.iter().enumerate() {
         let value = match p.name.as_str() {
             "tokens" => bytes(tokens),
@@ -128,8 +137,9 @@ pub fn set(s: &mut Session, tokens: &[i32], start: usize, rows: usize) -> Result
             other => return Err(format!("there is no value for the input `{other}`")),
         };
         s.set_input(i, &value).map_err(line)?;
+        all.push(value);
     }
-    Ok(())
+    Ok(all)
 }
 
 fn kernel(s: &Schedule, step: u32) -> Option<&KernelStep> {

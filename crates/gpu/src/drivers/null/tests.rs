@@ -163,6 +163,26 @@ fn operands_stay_in_what_the_launch_declares() {
 }
 
 #[test]
+fn scratch_is_declared_behind_the_results() {
+    let mut s = Setup::new();
+    let with = text().replace("    i32 frit_end;", "    i64 scratch;\n    i32 frit_end;");
+    let with = with.replace("BUFFER(1), BLOCK(2)", "BUFFER(1), BUFFER(2), BLOCK(3)");
+    let kernel = s.null.build(&KernelSource { text: with, buffers: 3, ..source() }).unwrap();
+    s.null.write(s.data, 0, &[1; 64]).unwrap();
+    let mut bytes = block(0, 64, 16);
+    bytes.extend([512u64, 0].iter().flat_map(|v| v.to_le_bytes()));
+    s.launches.truncate(1);
+    let (l, scratch) = (&mut s.launches[0], Span { buffer: s.data, offset: 512, bytes: 512 });
+    (l.kernel, l.params.bytes) = (kernel, 208);
+    l.buffers.push(s.data);
+    l.writes.push(scratch);
+    let right = s.null.encode(&s.launches).unwrap();
+    assert!(s.run(&[right], &bytes, &[]).is_ok());
+    s.launches[0].writes.pop();
+    assert!(s.fails(&bytes, &[]).contains("its scratch at 512 is not what it declares"));
+}
+
+#[test]
 fn launches_that_meet_are_ordered() {
     let s = Setup::new();
     let unordered = Segment::unordered(&s.launches);
