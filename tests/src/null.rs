@@ -10,7 +10,7 @@ use frit_gpu::driver::{BufferId, Driver, HostData};
 use frit_gpu::drivers::null::{Access, Null, Ran, info};
 use frit_gpu::executor::Executable;
 use frit_gpu::session::Session;
-use frit_ir::schedule::{KernelStep, Operand, Region, Schedule, Step, WeightSource};
+use frit_ir::schedule::{Candidate, KernelStep, Operand, Region, Schedule, Step, WeightSource};
 use frit_ir::{DType, Dim, Graph, Sym};
 use frit_models::arch::{self, Form, Kind};
 use frit_models::config::BuildOptions;
@@ -218,6 +218,17 @@ pub fn keeps_values(s: &Schedule, placed: &[Placed], ran: &[Ran]) -> Result<()> 
             if !apart && p.first < q.last && q.first < p.last {
                 return Err(format!("{p:?} and {q:?} overlap while both are in use"));
             }
+        }
+    }
+    for r in ran {
+        let alias = |c: &Candidate| frit_gpu::catalog::row(c.row).is_some_and(|r| !r.row.alias.is_empty());
+        let may = kernel(s, r.step).is_some_and(|k| k.candidates.iter().all(alias));
+        let over = |w: &Access| r.reads.iter().any(|a| a.hull().overlaps(&w.hull()));
+        if !may && r.writes.iter().any(over) {
+            return Err(format!(
+                "step {} (`{}`) writes over what it reads, which it may not",
+                r.step, r.entry
+            ));
         }
     }
     for (step, o, a, write) in pairs(s, ran)? {

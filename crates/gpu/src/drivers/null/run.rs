@@ -33,6 +33,22 @@ impl Ready<'_> {
     }
 }
 
+impl Ready<'_> {
+    /// A result and another operand that share bytes without being in one place, element by element.
+    fn meeting(&self) -> Option<(&Access, &Access)> {
+        let first = self.launch.reads.len();
+        let results = self.block.operands.iter().enumerate().skip(first);
+        // Of two results, each pair once.
+        let mut pairs =
+            results.flat_map(|(i, w)| self.block.operands[..i].iter().enumerate().map(move |o| (w, o)));
+        let same = |a: &Access, b: &Access| {
+            (a.offset, &a.dims, &a.strides, a.unit_bytes) == (b.offset, &b.dims, &b.strides, b.unit_bytes)
+        };
+        let meet = pairs.find(|(w, (j, o))| w.hull().overlaps(&o.hull()) && (*j >= first || !same(w, o)));
+        meet.map(|(w, (_, o))| (w, o))
+    }
+}
+
 /// The bytes of `inner` are all in one of `outer`.
 fn inside(inner: &Span, outer: &[Span]) -> bool {
     let end = |s: &Span| s.offset.saturating_add(s.bytes);
@@ -188,6 +204,9 @@ impl Inner {
             let what =
                 format!("`{name}` is at {}..{}, outside of what it declares", h.offset, h.offset + h.bytes);
             return Err(bad(what));
+        }
+        if let Some((a, b)) = ready.meeting() {
+            return Err(bad(format!("`{}` is written over a part of `{}`", a.name, b.name)));
         }
         if let (Some(offset), Some(last)) = (ready.block.scratch, launch.buffers.last()) {
             // Declared behind the results, even if these sizes need none: the launch serves other sizes, too.

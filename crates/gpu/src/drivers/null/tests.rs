@@ -141,7 +141,11 @@ fn what_was_never_written_is_not_read() {
 #[test]
 fn operands_stay_in_what_the_launch_declares() {
     type Change = fn(&mut Setup, &mut Vec<u8>);
-    let cases: [(&str, Change); 9] = [
+    let cases: [(&str, Change); 10] = [
+        ("is written over a part of `x`", |s, b| {
+            s.launches[0].writes[0].offset = 0;
+            b[..192].copy_from_slice(&block(0, 4, 8));
+        }),
         ("outside of what it declares", |s, _| s.launches[0].writes.clear()),
         ("outside of what it declares", |s, _| s.launches[1].reads.clear()),
         ("outside of what it declares", |_, b| b[..192].copy_from_slice(&block(16, 64, 16))),
