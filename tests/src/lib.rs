@@ -8,6 +8,7 @@ pub mod gguf;
 pub mod golden;
 pub mod gpu;
 pub mod msl;
+pub mod null;
 pub mod random;
 pub mod recorder;
 pub mod reference;

@@ -40,7 +40,6 @@ pub(crate) struct Candidate {
     pub params: Vec<Slot>,
     /// Groups that have work.
     pub grid: DimId,
-    pub scratch: DimId,
 }
 
 /// An operand as indices.
@@ -190,10 +189,10 @@ fn bind_step(
         let params = params.collect::<Result<_, _>>()?;
         let grid = grid(k, row, &c.params, &names(&spec)?.0)?;
         let guards = c.guards.iter().map(|g| (sizes.add(&g.dim), g.clone())).collect();
-        let (grid, scratch) = (sizes.add(&grid), sizes.add(&c.scratch));
+        let grid = sizes.add(&grid);
         let (buffers, block, kernel) = (rendered.source.buffers as usize, rendered.params, KernelId(0));
         sources.push(rendered.source);
-        candidates.push(Candidate { guards, row, kernel, buffers, block, params, grid, scratch });
+        candidates.push(Candidate { guards, row, kernel, buffers, block, params, grid });
     }
     let windows = k.operands.iter().flatten().enumerate().map(|(i, o)| Window {
         region: o.region,

@@ -394,9 +394,8 @@ impl Session {
         let (inputs, outputs) = step.operands.split_at(step.inputs);
         let reads = inputs.iter().map(|w| self.reach(w)).collect();
         let mut writes: Vec<Span> = outputs.iter().map(|w| self.reach(w)).collect();
-        let scratch = self.values[c.scratch as usize].max(0) as u64;
-        if scratch > 0 {
-            // What other sizes need may be more: up to the end of the arena is always enough.
+        if !c.row.row.scratch.is_empty() {
+            // What other sizes need may be more, and these may need none: up to the end of the arena is always enough.
             let from = step.scratch.min(self.arena.bytes);
             writes.push(self.arena.span(from, self.arena.bytes - from));
         }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::driver::{DeviceInfo, Driver};
 use crate::error::GpuError;
 
-#[cfg(any(feature = "opencl", feature = "cuda"))]
 mod common;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 #[cfg(test)]
 mod metal;
+pub mod null;
 #[cfg(feature = "opencl")]
 pub mod opencl;
 #[cfg(feature = "cuda")]
