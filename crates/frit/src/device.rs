@@ -317,6 +317,14 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_listed_from_several_threads_at_once() {
+        let specs = || devices().into_iter().map(|d| d.spec).collect::<Vec<_>>();
+        let all: Vec<_> = (0..8).map(|_| std::thread::spawn(specs)).collect();
+        let all: Vec<_> = all.into_iter().map(|t| t.join().unwrap()).collect();
+        assert!(all.iter().all(|s| *s == all[0]), "{all:?}");
+    }
+
+    #[test]
     fn every_api_has_devices_or_a_reason() {
         let (found, missing) = (devices(), missing_devices());
         for (name, _) in WAYS {
