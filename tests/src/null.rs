@@ -9,6 +9,7 @@ use frit_gpu::device::Device;
 use frit_gpu::driver::{BufferId, Driver, HostData};
 use frit_gpu::drivers::null::{Access, Null, Ran, info};
 use frit_gpu::executor::Executable;
+use frit_gpu::row::GpuRow;
 use frit_gpu::session::Session;
 use frit_ir::schedule::{Candidate, KernelStep, Operand, Region, Schedule, Step, WeightSource};
 use frit_ir::{DType, Dim, Graph, Sym};
@@ -220,8 +221,10 @@ pub fn keeps_values(s: &Schedule, placed: &[Placed], ran: &[Ran]) -> Result<()> 
             }
         }
     }
+    let info = info();
+    let rows: Vec<&GpuRow> = frit_gpu::catalog::rows_of(&info).collect();
     for r in ran {
-        let alias = |c: &Candidate| frit_gpu::catalog::row(c.row).is_some_and(|r| !r.row.alias.is_empty());
+        let alias = |c: &Candidate| rows.get(c.row.0 as usize).is_some_and(|r| !r.row.alias.is_empty());
         let may = kernel(s, r.step).is_some_and(|k| k.candidates.iter().all(alias));
         let over = |w: &Access| r.reads.iter().any(|a| a.hull().overlaps(&w.hull()));
         if !may && r.writes.iter().any(over) {

@@ -30,7 +30,7 @@ impl Recorder {
             max_group: 1024,
             units: 16,
             align: 256,
-            features: Features { f64: false, unified_memory: true, host: false },
+            features: Features { f64: false, unified_memory: true, ..Features::default() },
         };
         Arc::new(Recorder { info, texts: Mutex::default() })
     }

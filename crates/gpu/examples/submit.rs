@@ -34,7 +34,13 @@ fn source(dialect: Dialect) -> KernelSource {
              __global const uchar *block, uint at)"
         }
     };
-    KernelSource { entry: "add".into(), text: format!("{head} {body}\n"), group: ITEMS, buffers: 1 }
+    KernelSource {
+        entry: "add".into(),
+        text: format!("{head} {body}\n"),
+        group: ITEMS,
+        buffers: 1,
+        shared: 0,
+    }
 }
 
 /// The parameter blocks of all chains.

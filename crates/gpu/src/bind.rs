@@ -9,7 +9,6 @@ use frit_ir::target::ParamType;
 use frit_ir::text::parse_dim;
 use frit_ir::{DType, Tensor};
 
-use crate::catalog;
 use crate::device::Device;
 use crate::driver::{DeviceInfo, KernelId, KernelSource};
 use crate::error::GpuError;
@@ -131,7 +130,7 @@ impl Tables {
                     why: "this backend runs kernels only".into(),
                 });
             };
-            let bound = bind_step(s, k, device.info(), &mut sizes, &weights, block, &mut sources)?;
+            let bound = bind_step(s, k, device, &mut sizes, &weights, block, &mut sources)?;
             let bytes = bound.candidates.iter().map(|c| c.block.bytes()).max().unwrap_or(0);
             block += (bytes as u64).next_multiple_of(device.info().align);
             steps.push(bound);
@@ -151,7 +150,7 @@ fn step_error(k: &KernelStep, why: impl Into<String>) -> GpuError {
 fn bind_step(
     s: &Schedule,
     k: &KernelStep,
-    info: &DeviceInfo,
+    device: &Device,
     sizes: &mut Sizes,
     weights: &[WeightPlace],
     block: u64,
@@ -159,13 +158,13 @@ fn bind_step(
 ) -> Result<Bound, GpuError> {
     let (forms, mut pointers) = forms(k, weights).map_err(|why| step_error(k, why))?;
     let operand_pointers = pointers.len();
-    if k.candidates.iter().any(|c| catalog::row(c.row).is_some_and(|r| !r.row.scratch.is_empty())) {
+    if k.candidates.iter().any(|c| device.row(c.row).is_some_and(|r| !r.row.scratch.is_empty())) {
         pointers.push((Region::Arena, 0));
     }
     let wide = is_wide(s, k);
     let mut candidates = Vec::with_capacity(k.candidates.len());
     for c in &k.candidates {
-        let Some(row) = catalog::row(c.row) else {
+        let Some(row) = device.row(c.row) else {
             return Err(step_error(k, format!("there is no kernel row {}", c.row.0)));
         };
         let constants: Vec<Option<i64>> = c.params.iter().map(constant).collect();
@@ -178,7 +177,7 @@ fn bind_step(
             wide,
             exprs: &k.exprs,
         };
-        let rendered = render(info.dialect, &spec)?;
+        let rendered = render(device.info().dialect, &spec)?;
         let params = c.params.iter().zip(row.row.params);
         let params =
             params.filter(|(_, spec)| !row.constants.contains(&spec.name)).map(|(p, spec)| match p {

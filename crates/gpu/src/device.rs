@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use frit_ir::target::RowId;
+
+use crate::catalog;
 use crate::driver::{DeviceInfo, Driver, KernelId, KernelSource};
 use crate::error::GpuError;
+use crate::row::GpuRow;
 
 /// First bytes of a file of the cache.
 const MAGIC: &[u8] = b"frit kernel 1\n";
@@ -17,6 +21,7 @@ const START: u64 = 0xcbf2_9ce4_8422_2325;
 /// A device and the kernels that were built on it. Shared by everything that runs there.
 pub struct Device {
     driver: Arc<dyn Driver>,
+    rows: Vec<&'static GpuRow>,
     kernels: Mutex<HashMap<KernelSource, Arc<Mutex<Option<KernelId>>>>>,
     cache: Option<PathBuf>,
 }
@@ -25,7 +30,8 @@ impl Device {
     /// The device behind `driver`. Compiled kernels are kept in the folder `cache`, which may be deleted at any time;
     /// what cannot be read or written there is built again.
     pub fn new(driver: Arc<dyn Driver>, cache: Option<PathBuf>) -> Arc<Device> {
-        Arc::new(Device { driver, kernels: Mutex::default(), cache })
+        let rows = catalog::rows_of(driver.info()).collect();
+        Arc::new(Device { driver, rows, kernels: Mutex::default(), cache })
     }
 
     /// Its driver.
@@ -36,6 +42,11 @@ impl Device {
     /// The device in facts.
     pub fn info(&self) -> &DeviceInfo {
         self.driver.info()
+    }
+
+    /// The row of its target ([`catalog::target`]) with this number.
+    pub fn row(&self, id: RowId) -> Option<&'static GpuRow> {
+        self.rows.get(id.0 as usize).copied()
     }
 
     /// Number of distinct kernels built so far.

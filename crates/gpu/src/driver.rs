@@ -30,6 +30,8 @@ pub struct Features {
     pub unified_memory: bool,
     /// The device is the host's processors, which the CPU backend knows better.
     pub host: bool,
+    /// The matrix units and thread-block clusters of NVIDIA's Hopper, in CUDA.
+    pub hopper: bool,
 }
 
 /// A device in facts.
@@ -88,6 +90,8 @@ pub struct KernelSource {
     pub group: u32,
     /// Number of buffer arguments before the parameter block.
     pub buffers: u32,
+    /// Bytes of memory shared by a group that the launch must bring, beside what the text declares.
+    pub shared: u32,
 }
 
 /// Bytes to be written into a device buffer before a run.

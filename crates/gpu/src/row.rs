@@ -21,6 +21,13 @@ pub struct Exprs {
     pub outputs: &'static str,
 }
 
+/// What not every device has; see [`Features`](crate::driver::Features).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// `hopper`.
+    Hopper,
+}
+
 /// A row of a GPU target. Weights are read as they lie in the file: rows ask for no packing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuRow {
@@ -32,6 +39,10 @@ pub struct GpuRow {
     pub defines: &'static str,
     /// Items of a group, a multiple of 32; at most 1024.
     pub group: u32,
+    /// Bytes of shared memory that a launch brings, beside what the text declares.
+    pub shared: u32,
+    /// What the device must have for this row to be in its table.
+    pub needs: Option<Needs>,
     /// Groups that have work, as a dimension expression over the row's integer parameters and, for an operand `x`
     /// (`x_0` in a list), `x_len` (elements), `x_last` (the last extent), `x_rows` (elements over the last extent) and
     /// `x_d0` … `x_d7` (extents). What is launched is a power of two, at most as many as fill the device.
@@ -50,6 +61,8 @@ pub const KERNEL: GpuRow = GpuRow {
     source: "",
     defines: "",
     group: 256,
+    shared: 0,
+    needs: None,
     grid: "1",
     constants: &[],
     bits: false,

@@ -7,10 +7,10 @@ mod rowwise;
 
 use frit_ir::DType;
 use frit_ir::expr::{ScalarOp, compute_type};
-use frit_ir::target::{RowId, Target};
+use frit_ir::target::Target;
 
 use crate::driver::DeviceInfo;
-use crate::row::{COMPUTE, GpuRow};
+use crate::row::{COMPUTE, GpuRow, Needs};
 
 /// The tables in the order of preference.
 static FILES: &[&[GpuRow]] = &[products::ROWS, rowwise::ROWS, moves::ROWS, pointwise::ROWS];
@@ -18,14 +18,17 @@ static FILES: &[&[GpuRow]] = &[products::ROWS, rowwise::ROWS, moves::ROWS, point
 /// Groups for each compute unit that keep a device busy.
 const GROUPS_PER_UNIT: u32 = 16;
 
-/// Every row, in the order of the target's.
+/// Every row of every device, the preferred first.
 pub fn rows() -> impl Iterator<Item = &'static GpuRow> {
     FILES.iter().copied().flatten()
 }
 
-/// The row of a target made by [`target`].
-pub fn row(id: RowId) -> Option<&'static GpuRow> {
-    rows().nth(id.0 as usize)
+/// The rows of a device, in the order of its target's.
+pub fn rows_of(info: &DeviceInfo) -> impl Iterator<Item = &'static GpuRow> + '_ {
+    rows().filter(|r| match r.needs {
+        None => true,
+        Some(Needs::Hopper) => info.features.hopper,
+    })
 }
 
 /// Groups that fill the device, a power of two.
@@ -44,7 +47,7 @@ pub fn target(info: &DeviceInfo) -> Target {
         name: info.api.into(),
         align: info.align,
         threads: most_groups(info).into(),
-        rows: rows().map(|r| r.row).collect(),
+        rows: rows_of(info).map(|r| r.row).collect(),
         scalars: ScalarOp::all().collect(),
         compute,
         lacks,

@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn source() -> KernelSource {
-        KernelSource { entry: "k".into(), text: String::new(), group: 32, buffers: 1 }
+        KernelSource { entry: "k".into(), text: String::new(), group: 32, buffers: 1, shared: 0 }
     }
 
     fn launch(kernel: KernelId, buffer: BufferId) -> Launch {

@@ -103,7 +103,13 @@ pub fn render(dialect: Dialect, spec: &Spec) -> Result<Rendered, GpuError> {
     expr::render(&mut t, spec, &lists)?;
     t.push_str(spec.row.defines);
     t.push_str(spec.row.source);
-    let source = KernelSource { entry, text: t, group: spec.row.group, buffers: buffers(spec) as u32 };
+    let source = KernelSource {
+        entry,
+        text: t,
+        group: spec.row.group,
+        buffers: buffers(spec) as u32,
+        shared: spec.row.shared,
+    };
     Ok(Rendered { source, params })
 }
 

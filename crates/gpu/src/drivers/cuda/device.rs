@@ -87,6 +87,8 @@ pub(super) fn info(d: CUdevice, compiler: &nvrtc::Compiler) -> DeviceInfo {
             f64: true,
             unified_memory: number(d, A::CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0,
             host: false,
+            // Later chips have other matrix units.
+            hopper: capability(d) == 90,
         },
     }
 }

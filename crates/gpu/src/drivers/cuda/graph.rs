@@ -18,6 +18,8 @@ const MOST_LANES: usize = 8;
 pub(super) struct Prepared {
     pub step: u32,
     pub function: CUfunction,
+    /// Bytes of shared memory, beside what the kernel declares.
+    pub shared: u32,
     pub grid: u32,
     pub group: u32,
     /// The buffers, then the one that holds the parameter block.
@@ -60,7 +62,7 @@ fn add(graph: &Graph, after: &[CUgraphNode], launch: &Prepared) -> Result<CUgrap
         blockDimX: launch.group,
         blockDimY: 1,
         blockDimZ: 1,
-        sharedMemBytes: 0,
+        sharedMemBytes: launch.shared,
         kernelParams: arguments.as_mut_ptr(),
         extra: std::ptr::null_mut(),
         kern: std::ptr::null_mut(),

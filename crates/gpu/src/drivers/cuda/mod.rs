@@ -31,7 +31,7 @@ const SLOT_ALIGN: usize = 256;
 pub struct Cuda {
     info: DeviceInfo,
     compiler: nvrtc::Compiler,
-    arch: i32,
+    arch: String,
     context: Arc<Context>,
     stream: Stream,
     inner: Mutex<Inner>,
@@ -48,6 +48,8 @@ struct Inner {
 /// A kernel; its module is held for it.
 struct Kernel {
     function: CUfunction,
+    /// Bytes of shared memory that a launch brings.
+    shared: u32,
     cubin: Vec<u8>,
     _module: Module,
 }
@@ -58,7 +60,8 @@ impl Kernel {
         let entry = CString::new(source.entry.as_str()).map_err(|_| Code::CUDA_ERROR_INVALID_VALUE)?;
         let module = Module::new(&cubin)?;
         let function = module.function(&entry)?;
-        Ok(Kernel { function, cubin, _module: module })
+        module.allow_shared(function, source.shared)?;
+        Ok(Kernel { function, shared: source.shared, cubin, _module: module })
     }
 }
 
@@ -167,8 +170,8 @@ impl Cuda {
         };
         let start = |b: &BufferId| self.address(inner, Span { buffer: *b, offset: 0, bytes: 0 });
         let pointers = l.buffers.iter().chain([&l.params.buffer]).map(start).collect::<Result<_, _>>()?;
-        let (function, at) = (kernel.function, l.params.offset as u32);
-        Ok(Prepared { step: l.step, function, grid: l.grid, group: l.group, pointers, at })
+        let (function, shared, at) = (kernel.function, kernel.shared, l.params.offset as u32);
+        Ok(Prepared { step: l.step, function, shared, grid: l.grid, group: l.group, pointers, at })
     }
 
     /// Refuses a segment that uses a buffer which is gone: its graph holds addresses.
@@ -308,7 +311,7 @@ impl Driver for Cuda {
             GpuError::Build { device, kernel, log }
         };
         let _entered = self.enter()?;
-        let cubin = self.compiler.build(self.arch, &source.entry, &source.text).map_err(bad)?;
+        let cubin = self.compiler.build(&self.arch, &source.entry, &source.text).map_err(bad)?;
         let kernel = Kernel::new(source, cubin).map_err(|code| bad(text_of(code)))?;
         Ok(self.inner().state.add_kernel(kernel, source))
     }

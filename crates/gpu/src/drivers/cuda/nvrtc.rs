@@ -57,9 +57,10 @@ impl Compiler {
         Ok(Compiler { version, archs })
     }
 
-    /// What to build for on a device of this capability.
-    pub fn arch(&self, capability: u32) -> Result<i32, GpuError> {
-        best(&self.archs, capability).ok_or_else(|| {
+    /// What to build for on a device of this capability: `sm_…`, for Hopper with the instructions that only it has.
+    pub fn arch(&self, capability: u32) -> Result<String, GpuError> {
+        let name = |arch| if arch == 90 && capability == 90 { "sm_90a".into() } else { format!("sm_{arch}") };
+        best(&self.archs, capability).map(name).ok_or_else(|| {
             let (major, minor) = self.version;
             let hint = format!("version {major}.{minor} does not build for sm_{capability}; {HINT}");
             GpuError::Library { library: "a libnvrtc for the device", hint }
@@ -67,9 +68,9 @@ impl Compiler {
     }
 
     /// Builds `text`; the error is the compiler's log.
-    pub fn build(&self, arch: i32, name: &str, text: &str) -> Result<Vec<u8>, String> {
+    pub fn build(&self, arch: &str, name: &str, text: &str) -> Result<Vec<u8>, String> {
         let program = Program::new(name, text)?;
-        let arch = format!("--gpu-architecture=sm_{arch}");
+        let arch = format!("--gpu-architecture={arch}");
         let options = OPTIONS.iter().copied().chain([arch.as_str()]).map(CString::new);
         let options: Vec<CString> = options.collect::<Result<_, _>>().map_err(|e| e.to_string())?;
         let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();

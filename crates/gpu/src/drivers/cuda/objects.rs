@@ -7,8 +7,9 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags_enum, CUfunction, CUgraph, CUgraphExec,
-    CUgraphNode, CUmodule, CUresult as Code, CUstream, CUstream_flags_enum,
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags_enum, CUfunction,
+    CUfunction_attribute_enum, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUresult as Code, CUstream,
+    CUstream_flags_enum,
 };
 
 use crate::drivers::common::object;
@@ -247,6 +248,16 @@ impl Module {
     pub fn function(&self, entry: &CStr) -> Result<CUfunction, Code> {
         // SAFETY: the module is this value's own.
         made(|f| unsafe { sys::cuModuleGetFunction(f, self.0, entry.as_ptr()) })
+    }
+
+    /// Lets launches of a function of this module bring `bytes` bytes of shared memory.
+    pub fn allow_shared(&self, function: CUfunction, bytes: u32) -> Result<(), Code> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let what = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function is of this module.
+        ok(unsafe { sys::cuFuncSetAttribute(function, what, bytes as i32) })
     }
 }
 

@@ -21,7 +21,7 @@ fn text() -> String {
 }
 
 fn source() -> KernelSource {
-    KernelSource { entry: "k".into(), text: text(), group: 32, buffers: 2 }
+    KernelSource { entry: "k".into(), text: text(), group: 32, buffers: 2, shared: 0 }
 }
 
 /// The block for `y = f(x)` of `n` floats, from byte `x` to byte `y`.

@@ -72,6 +72,7 @@ pub(super) fn info(d: cl_device_id) -> DeviceInfo {
             f64: number(d, CL_DEVICE_DOUBLE_FP_CONFIG) != 0,
             unified_memory: number(d, CL_DEVICE_HOST_UNIFIED_MEMORY) != 0,
             host: number(d, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU != 0,
+            hopper: false,
         },
     }
 }
