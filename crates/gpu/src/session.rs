@@ -348,7 +348,8 @@ impl Session {
         let place = self.place(w.region, w.buffer);
         let value = |d: &u32| self.values[*d as usize];
         let rank = w.dims.len();
-        let mut o = OperandValue { offset: place.offset, rank, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
+        let (dims, strides) = ([1; MAX_RANK], [0; MAX_RANK]);
+        let mut o = OperandValue { offset: place.offset, rank, dims, strides, aligned: false };
         let mut last = 0i128;
         for (i, (d, s)) in w.dims.iter().zip(&w.strides).enumerate() {
             (o.dims[i], o.strides[i]) = (value(d), value(s));
@@ -365,6 +366,14 @@ impl Session {
             return Err(GpuError::Bounds { step, operand: index, need, have });
         }
         o.offset += offset.unsigned_abs();
+        // Kernels read block formats by words of this many bytes.
+        let word = 1 << unit.unit_bytes.trailing_zeros().min(4);
+        if w.dtype.is_block() && !o.offset.is_multiple_of(word) {
+            let why =
+                format!("operand {index} ({}) begins at byte {}, no multiple of {word}", w.dtype, o.offset);
+            return Err(GpuError::Step { step: step.name.clone(), why });
+        }
+        o.aligned = o.rows_are_aligned(unit.unit_elements as i64, unit.unit_bytes as i64);
         Ok(o)
     }
 

@@ -9,6 +9,8 @@ struct frit_operand {
     i32 rank;
     /* Whether elements lie in row-major order without gaps. */
     i32 dense;
+    /* Whether rows of the last dimension begin at multiples of 16 bytes and have no gaps. */
+    i32 aligned;
     IDX dim[8];
     IDX stride[8];
 };
@@ -114,11 +116,31 @@ HELPER float frit_odd(double v) {
 
 /* Eight consecutive elements from element i on as floats, zeros from element i + left on. */
 #define LOAD8(x, i, left, y) LOAD8_##x(i, left, y)
-#define LOAD8_ELEMENTS(load, p, i, left, y) \
+#define LOAD8_ELEMENTS(io, p, i, left, y) \
     do { \
         const IDX frit_i = (i), frit_left = (left); \
-        for (int frit_e = 0; frit_e < 8; frit_e++) (y)[frit_e] = frit_e < frit_left ? load(p, frit_i + frit_e) : 0.0f; \
+        for (int frit_e = 0; frit_e < 8; frit_e++) \
+            (y)[frit_e] = frit_e < frit_left ? load_##io(p, frit_i + frit_e) : 0.0f; \
     } while (0)
+
+/* The same for elements that are all there, where ALIGNED(x) and i is a multiple of 8 in its row: by words. */
+#define ALIGNED(x) (P->op_##x.aligned)
+#define OCTET(x, i, y) OCTET_##x(i, y)
+#define OCTET_ELEMENTS(io, p, i, y) frit_octet_##io((p) + (i), y)
+#define OCTET_BLOCK(decode, elements, bytes, p, i, y) \
+    decode((p) + (u64)((i) / (elements)) * (bytes), (int)((i) % (elements)), y)
+HELPER void frit_octet_raw(GLOBAL const float *p, PRIVATE float *y) {
+    const float4 a = ((GLOBAL const float4 *)p)[0], b = ((GLOBAL const float4 *)p)[1];
+    y[0] = a.x, y[1] = a.y, y[2] = a.z, y[3] = a.w, y[4] = b.x, y[5] = b.y, y[6] = b.z, y[7] = b.w;
+}
+#define OCTET_HALVES(name, to_f32) \
+    HELPER void name(GLOBAL const u16 *p, PRIVATE float *y) { \
+        const uint4 w = *(GLOBAL const uint4 *)p; \
+        y[0] = to_f32(w.x & 0xffff), y[1] = to_f32(w.x >> 16), y[2] = to_f32(w.y & 0xffff), y[3] = to_f32(w.y >> 16); \
+        y[4] = to_f32(w.z & 0xffff), y[5] = to_f32(w.z >> 16), y[6] = to_f32(w.w & 0xffff), y[7] = to_f32(w.w >> 16); \
+    }
+OCTET_HALVES(frit_octet_f16, f16_to_f32)
+OCTET_HALVES(frit_octet_bf16, bf16_to_f32)
 /* The same of a block format: `left` is a multiple of 8. */
 #define LOAD8_BLOCK(decode, elements, bytes, p, i, left, y) \
     do { \
@@ -127,9 +149,9 @@ HELPER float frit_odd(double v) {
         else for (int frit_e = 0; frit_e < 8; frit_e++) (y)[frit_e] = 0.0f; \
     } while (0)
 
-/* Bytes of block formats, at any alignment. */
-#define READ_U16(p, i) ((u32)(p)[i] | (u32)(p)[(i) + 1] << 8)
-#define READ_U32(p, i) (READ_U16(p, i) | READ_U16(p, (i) + 2) << 16)
+/* Words of block formats: every block begins at a multiple of the powers of two in its length, up to 16. */
+#define READ_U16(p, i) ((u32) * (GLOBAL const u16 *)((p) + (i)))
+#define READ_U32(p, i) (*(GLOBAL const u32 *)((p) + (i)))
 
 /* A float to an integer type: truncated, saturated, 0 for NaN. lo and hi are powers of two (or 0) in the float's type. */
 #define SATURATE(T, x, lo, hi, least, most) ((x) != (x) ? (T)0 : (x) <= (lo) ? (least) : (x) >= (hi) ? (most) : (T)(x))
@@ -276,18 +298,19 @@ HELPER float frit_quantized(float v, float most, int bits) {
         BARRIER(); \
     }
 
-/* Lanes. A dialect with native ones defines them in its header; elsewhere they are shared memory and barriers. */
+/* Lanes. A dialect with native ones defines their exchange in its header; elsewhere it is shared memory and barriers. */
 #define LANES 32
 #define LANE (LOCAL_ID % LANES)
-#ifndef NATIVE_LANES
 #define LANE_STORAGE SHARED(float, frit_lanes, GROUP_SIZE)
 #define LANE_XOR(v, m) frit_lane_xor(frit_lanes, LOCAL_ID, v, m)
+#ifndef NATIVE_LANES
 HELPER float frit_lane_xor(SHARED_PTR float *lanes, int id, float v, int m) {
     BARRIER();
     lanes[id] = v;
     BARRIER();
     return lanes[id ^ m];
 }
+#endif
 #define LANE_SUM(v) frit_lane_sum(frit_lanes, LOCAL_ID, v)
 #define LANE_MAX(v) frit_lane_max(frit_lanes, LOCAL_ID, v)
 #define GROUP_SUM(v) frit_group_sum(frit_lanes, LOCAL_ID, v)
@@ -318,7 +341,6 @@ HELPER float frit_group_max(SHARED_PTR float *lanes, int id, float v) {
     for (int i = LANES; i < GROUP_SIZE; i += LANES) v = max_f32(v, lanes[i]);
     return v;
 }
-#endif
 
 /* Rounds eight values of each of four neighbouring lanes, 32 in a row, as `quantize` does; not at all for 0 bits. */
 #define ROUND8(y, bits) \

@@ -29,6 +29,10 @@ typedef unsigned long long u64;
 #define GROUP_COUNT ((int)gridDim.x)
 #define BARRIER() __syncthreads()
 
+#define NATIVE_LANES 1
+#define frit_lane_xor(lanes, id, v, m) __shfl_xor_sync(0xffffffffu, v, m)
+#define UNROLL _Pragma("unroll 4")
+
 #define AS_FLOAT(u) __uint_as_float((u32)(u))
 #define AS_UINT(f) __float_as_uint((float)(f))
 

@@ -35,6 +35,9 @@ typedef ulong u64;
 #define GROUP_COUNT ((int)get_num_groups(0))
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 
+/* Before a loop whose loads do not depend on one another. */
+#define UNROLL
+
 #define AS_FLOAT(u) as_float((u32)(u))
 #define AS_UINT(f) as_uint((float)(f))
 #define f16_to_f32(u) frit_f16_to_f32((u16)(u))

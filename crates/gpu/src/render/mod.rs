@@ -264,10 +264,11 @@ fn operand(t: &mut String, o: &Named, bits: bool) -> Result<(), GpuError> {
     let _ = writeln!(t, "#define LOAD_{n}(i) load_{io}(frit_{n}, i)");
     let _ = writeln!(t, "#define STORE_{n}(i, v) store_{io}(frit_{n}, i, v)");
     let load8 = match d.is_block() {
-        true => format!("LOAD8_BLOCK(frit_{}, {}, {}, ", ident(d), info.unit_elements, info.unit_bytes),
-        false => format!("LOAD8_ELEMENTS(load_{io}, "),
+        true => format!("BLOCK(frit_{}, {}, {}, ", ident(d), info.unit_elements, info.unit_bytes),
+        false => format!("ELEMENTS({io}, "),
     };
-    let _ = writeln!(t, "#define LOAD8_{n}(i, left, y) {load8}frit_{n}, i, left, y)");
+    let _ = writeln!(t, "#define LOAD8_{n}(i, left, y) LOAD8_{load8}frit_{n}, i, left, y)");
+    let _ = writeln!(t, "#define OCTET_{n}(i, y) OCTET_{load8}frit_{n}, i, y)");
     let (lowest, highest) = extremes(d);
     let _ = writeln!(t, "#define LOWEST_{n} {lowest}\n#define HIGHEST_{n} {highest}");
     let _ =

@@ -38,6 +38,8 @@ pub struct OperandValue {
     pub dims: [i64; MAX_RANK],
     /// Strides in elements.
     pub strides: [i64; MAX_RANK],
+    /// Whether every row of the last dimension begins at a multiple of 16 bytes and has no gaps.
+    pub aligned: bool,
 }
 
 impl OperandValue {
@@ -66,6 +68,15 @@ impl OperandValue {
             expected = expected.saturating_mul(*d);
         }
         true
+    }
+
+    /// Whether every row of the last dimension begins at a multiple of 16 bytes and has no gaps; `elements` share `bytes`.
+    pub fn rows_are_aligned(&self, elements: i64, bytes: i64) -> bool {
+        let Some((last, outer)) = self.strides[..self.rank].split_last() else { return false };
+        let even = |(s, d): (&i64, &i64)| *d == 1 || s % elements == 0 && s / elements * bytes % 16 == 0;
+        self.offset.is_multiple_of(16)
+            && (*last == 1 || self.last() == 1)
+            && outer.iter().zip(&self.dims).all(even)
     }
 
     /// The product of the extents but the last.
@@ -118,9 +129,10 @@ impl Params {
         self.bytes = at + size;
     }
 
-    /// Size of `struct frit_operand`: an offset, three counts, the rank, whether it is dense, extents and strides.
+    /// Size of `struct frit_operand`: an offset, three counts, the rank, whether it is dense, whether its rows
+    /// are aligned, extents and strides.
     fn operand_bytes(wide: bool) -> usize {
-        if wide { 8 + 3 * 8 + 8 + 16 * 8 } else { 8 + 3 * 4 + 8 + 16 * 4 + 4 }
+        if wide { 8 + 3 * 8 + 16 + 16 * 8 } else { 8 + 3 * 4 + 12 + 16 * 4 }
     }
 
     /// Bytes of the block, a multiple of 16.
@@ -186,6 +198,10 @@ impl Params {
         }
         put(o.rank as i64, false);
         put(o.is_dense().into(), false);
+        put(o.aligned.into(), false);
+        if self.wide {
+            put(0, false);
+        }
         for v in o.dims.iter().chain(&o.strides) {
             put(*v, self.wide);
         }
@@ -210,9 +226,9 @@ mod tests {
             constants: &["log"],
             ..KERNEL
         };
-        let mut o = OperandValue { offset: 7 << 33, rank: 2, dims: [1; 8], strides: [0; 8] };
+        let mut o = OperandValue { offset: 7 << 33, rank: 2, dims: [1; 8], strides: [0; 8], aligned: true };
         (o.dims[0], o.dims[1], o.strides[0], o.strides[1]) = (3, 5, 10, 1);
-        for (wide, size) in [(false, 96), (true, 168)] {
+        for (wide, size) in [(false, 96), (true, 176)] {
             let p = Params::new(&row, vec!["x".into()], wide);
             assert_eq!(p.bytes() % 16, 0);
             let mut b = vec![0xaa; p.bytes()];
@@ -223,8 +239,8 @@ mod tests {
             let idx = |i: usize| if wide { long(8 + 8 * i) } else { int(8 + 4 * i).into() };
             assert_eq!([0, 1, 2].map(idx), [15, 5, 3]);
             let rank = if wide { 32 } else { 20 };
-            assert_eq!((int(rank), int(rank + 4)), (2, 0));
-            let first = if wide { 4 } else { 5 };
+            assert_eq!((int(rank), int(rank + 4), int(rank + 8)), (2, 0, 1));
+            let first = if wide { 5 } else { 6 };
             assert_eq!([0, 1, 8, 9].map(|i| idx(first + i)), [3, 5, 10, 1]);
             assert_eq!((long(size), int(size + 8), long(size + 16)), (96, 0.5f32.to_bits() as i32, -2));
         }

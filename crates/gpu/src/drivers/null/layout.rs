@@ -146,7 +146,7 @@ impl Layout {
                 return Err(format!("`{field}` is no field"));
             };
             let (size, align) = match ty {
-                "struct frit_operand" => (if wide { 8 + 3 * 8 + 8 + 128 } else { 96 }, 8),
+                "struct frit_operand" => (if wide { 8 + 3 * 8 + 16 + 128 } else { 96 }, 8),
                 "i64" => (8, 8),
                 "i32" | "float" => (4, 4),
                 _ => return Err(format!("`{ty}` is no type of a parameter")),
@@ -188,7 +188,7 @@ impl Layout {
             if !(0..=8).contains(&rank) {
                 return Err(format!("`{}` has {rank} dimensions", o.name));
             }
-            let first = if self.wide { 4 } else { 5 };
+            let first = if self.wide { 5 } else { 6 };
             let dims: Vec<i64> = (0..rank as usize).map(|i| index(first + i)).collect();
             let strides: Vec<i64> = (0..rank as usize).map(|i| index(first + 8 + i)).collect();
             let a = Access {

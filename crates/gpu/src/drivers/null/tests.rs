@@ -28,7 +28,8 @@ fn source() -> KernelSource {
 fn block(x: u64, y: u64, n: i64) -> Vec<u8> {
     let p = Params::new(&KERNEL, vec!["x".into(), "y".into()], false);
     let operand = |offset| {
-        let mut o = OperandValue { offset, rank: 1, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
+        let mut o =
+            OperandValue { offset, rank: 1, dims: [1; MAX_RANK], strides: [0; MAX_RANK], aligned: false };
         (o.dims[0], o.strides[0]) = (n, 1);
         o
     };
