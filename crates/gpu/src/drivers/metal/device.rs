@@ -68,7 +68,7 @@ pub(super) fn info(d: &Device) -> DeviceInfo {
         max_group: small(d.maxThreadsPerThreadgroup().width),
         units: plan::units(&name),
         align: ALIGN,
-        features: Features { f64: false, unified_memory: a.unified, host: false },
+        features: Features { f64: false, unified_memory: a.unified, host: false, hopper: false },
         name,
     }
 }

@@ -137,7 +137,7 @@ pub(super) fn mover() -> KernelSource {
     let text = "kernel void frit_move(device const uchar *from [[buffer(0)]], device uchar *to [[buffer(1)]], \
                 constant ulong *at [[buffer(2)]]) {\n  for (ulong i = 0; i < at[2]; i++) to[at[1] + i] = from[at[0] + i];\n}\n";
     let text = format!("#include <metal_stdlib>\nusing namespace metal;\n{text}");
-    KernelSource { entry: "frit_move".into(), text, group: 1, buffers: 2 }
+    KernelSource { entry: "frit_move".into(), text, group: 1, buffers: 2, shared: 0 }
 }
 
 /// What a run's commands refer to. Everything they name was looked up before.

@@ -145,6 +145,9 @@ fn options() -> Retained<MTLCompileOptions> {
 
 /// Builds a kernel; `replay`: for indirect command buffers, too. The error is the compiler's log.
 pub(super) fn build(device: &Device, source: &KernelSource, replay: bool) -> Result<Pipeline, String> {
+    if source.shared > 0 {
+        return Err("shared memory that launches bring is not there on Metal".into());
+    }
     let log = |e: Retained<NSError>| text(&e);
     let library = device
         .newLibraryWithSource_options_error(&NSString::from_str(&source.text), Some(&options()))
