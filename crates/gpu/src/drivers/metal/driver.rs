@@ -7,7 +7,7 @@ use objc2_metal::MTLDevice;
 
 use super::device;
 use super::encode::{Part, Queue, Run, Segment, mover};
-use super::objects::{self, Buffer, Committed, Device, Pipeline};
+use super::objects::{self, Buffer, Committed, Counters, Device, Pipeline};
 use super::plan::{self, Batch, Command, Layout, Way};
 use super::times::{self, Samples};
 use crate::driver::{
@@ -65,6 +65,7 @@ struct Running {
 struct Hold {
     _segments: Vec<Arc<Segment>>,
     _buffers: Vec<Buffer>,
+    _counters: Option<Counters>,
 }
 
 /// A submitted run.
@@ -162,6 +163,7 @@ impl Metal {
         let hold = Arc::new(Hold {
             _buffers: uses.filter_map(|u| inner.state.buffer(u.buffer).cloned()).collect(),
             _segments: work.segments.iter().map(|(_, s)| s.clone()).collect(),
+            _counters: work.samples.map(Samples::counters),
         });
         let running = |(_, c): &Part| Running { commands: c.clone(), _hold: hold.clone() };
         inner.running.extend(commands.iter().map(running));

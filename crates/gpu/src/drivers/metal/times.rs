@@ -54,6 +54,11 @@ impl Samples {
         Ok(Samples { counters: Counters::new(made), steps, before: now(device) })
     }
 
+    /// The counters, to be held until the run has ended.
+    pub fn counters(&self) -> Counters {
+        self.counters.clone()
+    }
+
     /// An encoder that times launch `n`.
     pub fn pass(&self, n: usize) -> Retained<MTLComputePassDescriptor> {
         let pass = MTLComputePassDescriptor::computePassDescriptor();
