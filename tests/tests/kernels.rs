@@ -69,6 +69,16 @@ fn every_kernel_of_the_cases_is_metal() {
     assert!(missing.is_empty(), "no case asks for a kernel of these rows: {}", missing.join(", "));
 }
 
+/// What the driver itself runs, beside the rows.
+#[test]
+fn the_driver_s_own_kernel_is_metal() {
+    let header = include_str!("../../crates/gpu/kernels/compat/metal.h");
+    let body = include_str!("../../crates/gpu/src/drivers/metal/move_bytes.k");
+    let text = format!("#define GROUP_SIZE 32\n{header}\n{body}");
+    assert_eq!(Checker::new().unwrap().check(&text), Ok(()));
+    assert!(Checker::new().unwrap().check(&text.replace("= (CONSTANT u64 *)", "= (GLOBAL u64 *)")).is_err());
+}
+
 /// A small kernel with everything that a fault is planted in.
 fn sample() -> String {
     let header = include_str!("../../crates/gpu/kernels/compat/metal.h");

@@ -109,7 +109,7 @@ fn measure(driver: &dyn Driver) -> Result<(), GpuError> {
     let again = start.elapsed().as_secs_f64() * 1e3;
     match loaded {
         Some(_) => println!("  built in {built:.1} ms, from its binary in {again:.2} ms"),
-        None => println!("  built in {built:.1} ms, its binary refused"),
+        None => println!("  built in {built:.1} ms, without a binary that it takes"),
     }
     let bytes = 1024 * u64::from(CHAINS);
     let (data, block) = (driver.allocate("the numbers", bytes)?, driver.allocate("the parameters", 4096)?);

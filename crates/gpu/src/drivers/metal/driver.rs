@@ -20,6 +20,9 @@ use crate::launch::{Launch, Span};
 
 pub(super) type State = common::State<Buffer, Pipeline, Arc<Segment>, Pending>;
 
+/// Command buffers that may be in flight; `submit` waits for the first to end where there are more.
+const MOST_IN_FLIGHT: usize = 256;
+
 /// A Metal device.
 pub struct Metal {
     pub(super) info: DeviceInfo,
@@ -107,7 +110,7 @@ impl Metal {
             }
             let device = all.swap_remove(index);
             let (info, way) = (device::info(&device), plan::way(device::abilities(&device)));
-            let Some(queue) = device.newCommandQueue() else {
+            let Some(queue) = device.newCommandQueueWithMaxCommandBufferCount(MOST_IN_FLIGHT) else {
                 return Err(failure(&info, "opening it", "there is no command queue"));
             };
             let (mover, inner) = (OnceLock::new(), Mutex::default());

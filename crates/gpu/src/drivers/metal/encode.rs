@@ -127,17 +127,22 @@ impl Prepared {
 
     /// Groups, and items of a group.
     fn sizes(&self) -> (MTLSize, MTLSize) {
-        let line = |n: u32| MTLSize { width: n as usize, height: 1, depth: 1 };
         (line(self.grid), line(self.group))
     }
 }
 
+fn line(n: u32) -> MTLSize {
+    MTLSize { width: n as usize, height: 1, depth: 1 }
+}
+
+/// Items of a group of [`mover`], of which there is one; more than bytes that it moves.
+const MOVERS: u32 = 32;
+
 /// The kernel that moves single bytes: blits on macOS move units of four.
 pub(super) fn mover() -> KernelSource {
-    let text = "kernel void frit_move(device const uchar *from [[buffer(0)]], device uchar *to [[buffer(1)]], \
-                constant ulong *at [[buffer(2)]]) {\n  for (ulong i = 0; i < at[2]; i++) to[at[1] + i] = from[at[0] + i];\n}\n";
-    let text = format!("#include <metal_stdlib>\nusing namespace metal;\n{text}");
-    KernelSource { entry: "frit_move".into(), text, group: 1, buffers: 2, shared: 0 }
+    let (header, body) = (include_str!("../../../kernels/compat/metal.h"), include_str!("move_bytes.k"));
+    let text = format!("#define GROUP_SIZE {MOVERS}\n{header}\n{body}");
+    KernelSource { entry: "frit_move_bytes".into(), text, group: MOVERS, buffers: 2, shared: 0 }
 }
 
 /// What a run's commands refer to. Everything they name was looked up before.
@@ -305,8 +310,7 @@ impl Run<'_> {
             encoder.setBuffer_offset_atIndex(Some(b), 0, 1);
             encoder.setBytes_length_atIndex(pointer, length, 2);
         }
-        let one = MTLSize { width: 1, height: 1, depth: 1 };
-        encoder.dispatchThreadgroups_threadsPerThreadgroup(one, one);
+        encoder.dispatchThreadgroups_threadsPerThreadgroup(line(1), line(MOVERS));
         Ok(())
     }
 }
