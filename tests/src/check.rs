@@ -7,7 +7,7 @@ use frit_ir::expr::{Expr, Output, Ref, Step};
 use frit_ir::op::{Case, Registry, Tolerance};
 use frit_ir::{Attrs, Tensor};
 
-use crate::case::{self, CaseGraph};
+use frit_ops::case_graph::{self, CaseGraph, compare};
 
 /// Outputs by name.
 pub type Outputs = Vec<(String, Tensor)>;
@@ -35,7 +35,7 @@ impl Checked {
     pub fn new(registry: &Registry, op: &str, case: &Case) -> Result<Checked, String> {
         let reference = frit_ops::interpret::reference_of_case(registry, op, case);
         let reference = reference.map_err(|e| format!("reference: {e}"))?;
-        let graph = case::build(registry, op, case).map_err(|e| format!("graph: {e}"))?;
+        let graph = case_graph::build(registry, op, case).map_err(|e| format!("graph: {e}"))?;
         let tolerances = vec![case.tolerance; reference.len()];
         Ok(Checked { graph, reference, tolerances })
     }
@@ -81,26 +81,9 @@ impl Checked {
         if got.len() != self.reference.len() {
             return Err(format!("{} results, expected {}", got.len(), self.reference.len()));
         }
-        for (((name, got), want), tolerance) in got.iter().zip(&self.reference).zip(&self.tolerances) {
-            if got.shape() != want.shape() || got.dtype() != want.dtype() {
-                let one = |t: &Tensor| format!("{}{:?}", t.dtype(), t.shape());
-                return Err(format!("{name}: {}, expected {}", one(got), one(want)));
-            }
-            let (g, w) = (numbers(got)?, numbers(want)?);
-            if let Some((i, a, b)) = case::differs(&g, &w, *tolerance) {
-                return Err(format!("{name}[{i}] = {a}, expected {b}"));
-            }
-        }
-        Ok(())
+        let pairs = got.iter().zip(&self.reference).zip(&self.tolerances);
+        pairs.into_iter().try_for_each(|(((name, got), want), t)| compare(name, got, want, *t))
     }
-}
-
-/// The elements, or the bytes of types that are only moved.
-fn numbers(t: &Tensor) -> Result<Vec<f64>, String> {
-    if frit_ops::cases::is_storage(t.dtype()) {
-        return Ok(t.bytes().iter().map(|b| f64::from(*b)).collect());
-    }
-    t.to_f64().map_err(|e| e.to_string())
 }
 
 /// A test for each op, which calls the function given with its name; with `@names` the names. A test is an item, and only

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// The workspace's folder.
+/// The workspace's folder: where this was built, or the current folder for a program that was carried to another machine.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_path_buf()
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).parent().filter(|p| p.exists());
+    built.unwrap_or(Path::new(".")).to_path_buf()
 }
 
 /// The folder of the golden model `name`.

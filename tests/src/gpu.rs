@@ -35,7 +35,7 @@ pub fn run(
     let mut s = Session::new(&exe, sizes).map_err(|e| format!("session: {e}"))?;
     let value = |what: &str, n: &str| values.get(n).ok_or_else(|| format!("no value for {what} {n}"));
     for (i, p) in exe.schedule().states.iter().enumerate() {
-        s.set_state(i, value("state", &p.name)?.bytes()).map_err(|e| format!("state: {e}"))?;
+        s.write_state(i, 0, value("state", &p.name)?.bytes()).map_err(|e| format!("state: {e}"))?;
     }
     for (i, p) in exe.schedule().inputs.iter().enumerate() {
         s.set_input(i, value("input", &p.name)?.bytes()).map_err(|e| format!("input: {e}"))?;

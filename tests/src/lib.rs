@@ -1,10 +1,14 @@
 //! What the tests of the whole share: op cases as graphs, running them on a device, golden data.
 
-pub mod case;
 pub mod check;
 pub mod cpu;
+pub mod decoders;
+pub mod encoders;
 pub mod gguf;
 pub mod golden;
 pub mod gpu;
+pub mod msl;
+pub mod null;
 pub mod random;
+pub mod recorder;
 pub mod reference;

@@ -10,8 +10,9 @@ use frit_gpu::driver::Driver;
 use frit_gpu::drivers::opencl::{self, OpenCl};
 use frit_ir::Dim;
 use frit_ir::op::{Case, Registry};
+use frit_ops::case_graph;
 use frit_tests::check::{self, Checked};
-use frit_tests::{case, gpu};
+use frit_tests::gpu;
 
 /// Most distinct kernels that the cases of all ops may take on one device.
 const MOST_BUILDS: usize = 400;
@@ -97,7 +98,7 @@ fn groups<'a>(registry: &Registry, op: &str, cases: &'a [Case]) -> Vec<Vec<&'a C
     }
     let mut out: Vec<(Vec<Dim>, Vec<&Case>)> = Vec::new();
     for c in cases {
-        let Ok(g) = case::build(registry, op, c) else {
+        let Ok(g) = case_graph::build(registry, op, c) else {
             out.push((vec![], vec![c]));
             continue;
         };

@@ -11,7 +11,7 @@ use frit_ir::op::{NodeCtx, ParamValue, Registry};
 use frit_ir::schedule::{Candidate, KernelStep, Operand, Region, Schedule, SizeGuard, Step};
 use frit_ir::target::{Cmp, Count, Guard, KernelRow, LayoutClass, OperandSpec, Target};
 use frit_ir::{DType, Graph};
-use frit_tests::case;
+use frit_ops::case_graph;
 
 /// What the cases reached of one place of a row's operand list.
 #[derive(Default)]
@@ -203,8 +203,8 @@ fn cases_reach_all_that_the_kernel_rows_claim() {
     let mut reached: Vec<Reached> = target.rows.iter().map(|_| Reached::default()).collect();
     for op in registry.iter() {
         for c in (op.cases)() {
-            let g =
-                case::build(&registry, op.name, &c).unwrap_or_else(|e| panic!("{}/{}: {e}", op.name, c.name));
+            let g = case_graph::build(&registry, op.name, &c)
+                .unwrap_or_else(|e| panic!("{}/{}: {e}", op.name, c.name));
             for node in g.graph.nodes() {
                 for (row, values) in offers(&target, &registry, &g.graph, node) {
                     reached[row].node(&target.rows[row], &values);

@@ -1,50 +1,11 @@
 //! Encoders: the golden BERT and the real MiniLM against a reference implementation, from both forms of file, alone and batched.
 
 use frit::{DType, EmbedOptions, Embedder, Error, LoadOptions, Model, Options, Pooling, Task, Tensor};
+use frit_tests::decoders::floats;
+use frit_tests::encoders::{Golden, cosine, distance, minilm_texts};
 use frit_tests::{gguf, golden};
 use safetensors::SafeTensors;
 use serde_json::Value;
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-}
-
-fn ints(bytes: &[u8]) -> Vec<i32> {
-    bytes.chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
-}
-
-/// What the reference implementation made of three texts of different lengths.
-struct Golden {
-    /// `[3, tokens]`, padded on the right.
-    padded: Vec<i32>,
-    lengths: Vec<usize>,
-    tokens: usize,
-    hidden: Vec<f32>,
-    mean: Vec<Vec<f32>>,
-}
-
-impl Golden {
-    fn read() -> Golden {
-        let bytes = std::fs::read(golden::folder("bert").join("golden.safetensors")).unwrap();
-        let all = SafeTensors::deserialize(&bytes).unwrap();
-        let ids = all.tensor("input_ids").unwrap();
-        let tokens = ids.shape()[1];
-        let mask = ints(all.tensor("attention_mask").unwrap().data());
-        let mean = all.tensor("mean_pooled_normalised").unwrap();
-        Golden {
-            padded: ints(ids.data()),
-            lengths: mask.chunks_exact(tokens).map(|m| m.iter().sum::<i32>() as usize).collect(),
-            tokens,
-            hidden: floats(all.tensor("last_hidden_state").unwrap().data()),
-            mean: floats(mean.data()).chunks_exact(mean.shape()[1]).map(<[f32]>::to_vec).collect(),
-        }
-    }
-
-    fn texts(&self) -> Vec<Vec<u32>> {
-        let rows = self.padded.chunks_exact(self.tokens).zip(&self.lengths);
-        rows.map(|(r, n)| r[..*n].iter().map(|t| *t as u32).collect()).collect()
-    }
-}
 
 /// The golden model from its folder and as a GGUF file.
 fn forms() -> [Model; 2] {
@@ -60,20 +21,6 @@ fn config(folder: &std::path::Path) -> Value {
 
 fn embedder(model: &Model) -> Embedder {
     model.embedder(EmbedOptions::default()).unwrap()
-}
-
-/// Largest |got − want|.
-fn distance(got: &[f32], want: &[f32]) -> f64 {
-    assert_eq!(got.len(), want.len());
-    // A NaN must not be lost in the maximum.
-    let each = got.iter().zip(want).map(|(g, w)| f64::from((g - w).abs()));
-    each.fold(0.0, |a, b| if b.is_nan() { f64::INFINITY } else { f64::max(a, b) })
-}
-
-fn cosine(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
-    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
 #[test]
@@ -214,24 +161,6 @@ fn embedders_move_between_threads_and_hold_their_model() {
     let here = e.embed_tokens(&[[5u32, 6, 7]]).unwrap();
     let there = std::thread::spawn(move || e.embed_tokens(&[[5u32, 6, 7]]).unwrap()).join().unwrap();
     assert_eq!(here, there);
-}
-
-struct Text {
-    text: String,
-    ids: Vec<u32>,
-    embedding: Vec<f32>,
-}
-
-fn minilm_texts() -> Vec<Text> {
-    let file = std::fs::read_to_string(golden::folder("real").join("minilm.json")).unwrap();
-    let json: Value = serde_json::from_str(&file).unwrap();
-    let numbers = |v: &Value| v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
-    let one = |v: &Value| Text {
-        text: v["text"].as_str().unwrap().into(),
-        ids: numbers(&v["ids"]).iter().map(|x| *x as u32).collect(),
-        embedding: numbers(&v["embedding"]).iter().map(|x| *x as f32).collect(),
-    };
-    json["prompts"].as_array().unwrap().iter().map(one).collect()
 }
 
 #[test]

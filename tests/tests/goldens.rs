@@ -2,76 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use frit::{Activations, DType, Generator, LoadOptions, Model, Options};
-use frit_tests::golden;
-use safetensors::SafeTensors;
-
-const MODELS: &[&str] = &["llama", "mistral", "qwen2", "qwen3", "gemma3_text"];
-
-struct Golden {
-    ids: Vec<Vec<u32>>,
-    logits: Vec<Vec<f32>>,
-    generated: Vec<u32>,
-}
-
-fn ints(bytes: &[u8]) -> Vec<u32> {
-    bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect()
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-}
-
-fn read(name: &str) -> Golden {
-    let bytes = std::fs::read(golden::folder(name).join("golden.safetensors")).unwrap();
-    let all = SafeTensors::deserialize(&bytes).unwrap();
-    let ids = all.tensor("input_ids").unwrap();
-    let logits = all.tensor("logits").unwrap();
-    let rows = ids.shape()[0];
-    let (i, l) = (ints(ids.data()), floats(logits.data()));
-    Golden {
-        ids: i.chunks_exact(i.len() / rows).map(<[u32]>::to_vec).collect(),
-        logits: l.chunks_exact(l.len() / rows).map(<[f32]>::to_vec).collect(),
-        generated: ints(all.tensor("generated_ids").unwrap().data()),
-    }
-}
-
-fn load(name: &str, options: LoadOptions) -> Model {
-    Model::load_with(golden::folder(name), &options).unwrap()
-}
-
-fn exact() -> LoadOptions {
-    LoadOptions::default().rows(32).kv_dtype(DType::F32).activations(Activations::F32)
-}
-
-/// Largest |got − want| over the standard deviation of `want`.
-fn distance(got: &[f32], want: &[f32]) -> f64 {
-    assert_eq!(got.len(), want.len());
-    let n = want.len() as f64;
-    let mean = want.iter().map(|v| *v as f64).sum::<f64>() / n;
-    let std = (want.iter().map(|v| (*v as f64 - mean).powi(2)).sum::<f64>() / n).sqrt();
-    got.iter().zip(want).map(|(g, w)| (*g as f64 - *w as f64).abs()).fold(0.0, f64::max) / std
-}
-
-fn argmax(row: &[f32]) -> u32 {
-    let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap();
-    best.0 as u32
-}
-
-/// Greedy continuation of the first 11 ids to the golden's length, the prompt fed in pieces.
-fn continue_greedily(g: &mut Generator, want: &[u32], piece: usize) -> Vec<u32> {
-    g.clear();
-    let mut ids = want[..11].to_vec();
-    let mut next = 0;
-    for part in want[..11].chunks(piece) {
-        next = argmax(g.feed(part).unwrap());
-    }
-    while ids.len() < want.len() {
-        ids.push(next);
-        next = argmax(g.feed(&[next]).unwrap());
-    }
-    ids
-}
+use frit::Options;
+use frit_tests::decoders::{MODELS, continue_greedily, distance, exact, load, read};
+use frit_tests::reference::argmax;
 
 #[test]
 fn logits_agree_with_the_reference() {
@@ -98,6 +31,7 @@ fn generated_ids_agree_however_the_prompt_is_fed() {
             let model = load(name, exact().chunk(chunk));
             let mut g = model.generator(Options::default()).unwrap();
             for piece in [11, 1, 3, 7] {
+                g.clear();
                 assert_eq!(
                     continue_greedily(&mut g, &golden.generated, piece),
                     golden.generated,

@@ -28,6 +28,7 @@ const CHORES: &[Chore] = &[
         deps::run,
     ),
     ("fuzz", "run the fuzz targets ([TARGET…] [--seconds N], 600 each unless given)", fuzz::run),
+    ("kernels", "type-check the Metal text of every kernel that an op case asks for (needs clang)", kernels),
     ("examples", "run every example on the real models, those outside the workspace too", examples),
     ("bless", "rewrite the expected results of the text goldens", bless),
 ];
@@ -78,6 +79,24 @@ fn test_gemma(_: &[String]) -> Result<(), String> {
     fetch::run(&["gemma".to_owned()])?;
     let run = |target| sh("cargo", &["test", "-p", "frit-tests", "--features", "gemma", "--test", target]);
     ["gemma3", "gemma3_memory"].into_iter().try_for_each(run)
+}
+
+fn kernels(_: &[String]) -> Result<(), String> {
+    sh(
+        "cargo",
+        &[
+            "test",
+            "--quiet",
+            "-p",
+            "frit-tests",
+            "--features",
+            "kernels",
+            "--test",
+            "kernels",
+            "--",
+            "--nocapture",
+        ],
+    )
 }
 
 fn bless(_: &[String]) -> Result<(), String> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use frit::SamplingOptions;
+use frit::{DeviceSpec, SamplingOptions};
 
 /// Run, inspect and measure language models and text encoders on this machine.
 #[derive(Debug, Parser)]
@@ -73,15 +73,18 @@ pub enum ActivationsArg {
 pub struct ModelArgs {
     /// A GGUF file, a Hugging Face folder, or anything that `frit pull` takes by name, fetched on first use.
     pub model: String,
-    /// Threads; the default is one per processor.
+    /// Where to run: auto, cpu, or cuda, metal or opencl, these with a number if wanted (opencl:1); `frit devices` lists them.
+    #[arg(long, value_name = "DEVICE", default_value_t, value_parser = device)]
+    pub device: DeviceSpec,
+    /// Threads of the CPU; the default is one per processor.
     #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Positions of the KV cache; the default is what the model was trained for, at most 4096.
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub context: Option<usize>,
-    /// Precision of the activations that quantized weights read.
-    #[arg(long, value_enum, default_value = "q16")]
-    pub activations: ActivationsArg,
+    /// Precision of the activations that quantized weights read; the default is q16 on the CPU, f32 on GPUs.
+    #[arg(long, value_enum)]
+    pub activations: Option<ActivationsArg>,
 }
 
 /// How tokens are chosen.
@@ -284,6 +287,9 @@ pub struct PullArgs {
 /// `frit devices`.
 #[derive(Debug, Args)]
 pub struct DevicesArgs {
+    /// Run the self-check of every GPU, whatever it found before; one that fails makes the command fail.
+    #[arg(long)]
+    pub check: bool,
     /// One JSON document.
     #[arg(long)]
     pub json: bool,
@@ -310,6 +316,11 @@ fn count(text: &str) -> Result<usize, String> {
         Ok(n) => Ok(n),
         Err(e) => Err(e.to_string()),
     }
+}
+
+/// A device in its text form.
+fn device(text: &str) -> Result<DeviceSpec, String> {
+    text.parse().map_err(|e: frit::Error| e.to_string())
 }
 
 /// A number of threads that a pool may have.

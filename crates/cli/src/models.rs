@@ -6,6 +6,7 @@ use frit::{Activations, LoadOptions, Model};
 
 use crate::args::{ActivationsArg, ModelArgs};
 use crate::commands::pull;
+use crate::env;
 use crate::failure::Failure;
 
 /// Load options that `a` asks for.
@@ -13,11 +14,13 @@ pub fn options(a: &ModelArgs) -> LoadOptions {
     let mut o = LoadOptions::default();
     o.threads = a.threads;
     o.context = a.context;
-    o.activations = match a.activations {
+    o.device = a.device.clone();
+    o.cache = env::cache_dir().ok().map(|c| c.join("kernels"));
+    o.activations = a.activations.map(|a| match a {
         ActivationsArg::Q16 => Activations::Q16,
         ActivationsArg::Q8 => Activations::Q8,
         ActivationsArg::F32 => Activations::F32,
-    };
+    });
     o
 }
 
@@ -38,5 +41,9 @@ pub fn load_for_text(a: &ModelArgs) -> Result<Model, Failure> {
 /// Loads the model that `a` names, fetching it first if it is a known name that the cache lacks.
 pub fn load(a: &ModelArgs, options: &LoadOptions) -> Result<Model, Failure> {
     let path = pull::resolve(&a.model)?;
-    Ok(Model::load_with(&path, options)?)
+    let model = Model::load_with(&path, options)?;
+    for line in model.compiled().passed_over() {
+        eprintln!("frit: {line}; it was passed over");
+    }
+    Ok(model)
 }

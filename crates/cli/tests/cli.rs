@@ -147,6 +147,7 @@ fn bench_has_its_json_fields() {
     let want = [
         "compile_seconds",
         "decode_tokens_per_second",
+        "device",
         "generated_tokens",
         "load_seconds",
         "model",

@@ -141,9 +141,20 @@ fn devices_are_listed() {
     let v = document(&["devices", "--json"]);
     let keys = |v: &Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
     // Which extensions and sizes there are depends on the machine; the names do not.
-    assert_eq!(keys(&v), "devices schema");
+    assert_eq!(keys(&v), "devices missing schema");
     let want = "architecture available_bytes extensions instruction_set memory_bytes model name threads";
     assert_eq!(keys(&v["devices"][0]), want);
+    // Whether there is more depends on the machine.
+    let gpu = "available_bytes driver f64 host largest_buffer_bytes memory_bytes model name self_check self_check_error \
+               unified_memory units vendor";
+    list(&v, "/devices").iter().skip(1).for_each(|d| assert_eq!(keys(d), gpu));
+    list(&v, "/missing").iter().for_each(|m| assert_eq!(keys(m), "name why"));
+    // An API has devices or stands among the missing ones.
+    for name in ["cuda", "metal", "opencl"] {
+        let of = |d: &&Value| d["name"].as_str().unwrap().split(':').next() == Some(name);
+        let found = list(&v, "/devices").iter().filter(of).count();
+        assert_eq!(list(&v, "/missing").iter().filter(of).count(), usize::from(found == 0), "{name}");
+    }
     assert_eq!(v["devices"][0]["name"], "cpu");
     assert!(v["devices"][0]["threads"].as_u64() > Some(0));
     let words = text(&frit().arg("devices").output().unwrap().stdout);

@@ -1,8 +1,8 @@
 //! What a text model's session keeps of the tokens that it has run: which positions are there, and copies of them.
 
-use frit_cpu::executor::Session;
 use frit_ir::{Graph, ValueId};
 
+use crate::backend::Session;
 use crate::error::{Error, Result};
 use crate::snapshot::{Part, buffer};
 
@@ -44,7 +44,7 @@ impl Cache {
     /// # Errors
     /// A state that is not written by position: going back in it would need what is no longer there.
     pub fn of(graph: &Graph, session: &Session) -> Result<Cache> {
-        let ports = &session.executable().schedule().states;
+        let ports = &session.schedule().states;
         let mut cache = Cache { states: Vec::new(), rings: Vec::new() };
         for s in graph.states() {
             let name = &*graph.value(s.first).name;
@@ -122,7 +122,7 @@ impl Cache {
     /// # Errors
     /// A state that has no positions.
     pub fn parts(&self, session: &Session, n: usize) -> Result<Vec<Part>> {
-        let ports = &session.executable().schedule().states;
+        let ports = &session.schedule().states;
         let part = |slot: &usize| {
             let mut dims = session.state_dims(*slot)?;
             let [_, _, slots, _] = &mut dims[..] else {
@@ -142,9 +142,10 @@ impl Cache {
     pub fn copy_out(&self, session: &Session, n: usize) -> Result<Vec<(Part, Vec<u8>)>> {
         let parts = self.parts(session, n)?;
         let copy = |(slot, p): (&usize, Part)| {
-            let (state, mut to) = (session.state(*slot), buffer(&p)?);
-            for (from, to) in lines(state.len(), &p).zip(to.chunks_exact_mut(p.line().max(1))) {
-                to.copy_from_slice(&state[from]);
+            let mut to = buffer(&p)?;
+            let all = lines(session.state_bytes(*slot), &p);
+            for (from, to) in all.zip(to.chunks_exact_mut(p.line().max(1))) {
+                session.read_state(*slot, from.start, to)?;
             }
             Ok((p, to))
         };
@@ -152,14 +153,17 @@ impl Cache {
     }
 
     /// Writes copies that were checked against [`Cache::parts`].
-    pub fn copy_in(&self, session: &mut Session, copies: &[(Part, Vec<u8>)]) {
+    ///
+    /// # Errors
+    /// A lost device.
+    pub fn copy_in(&self, session: &mut Session, copies: &[(Part, Vec<u8>)]) -> Result<()> {
         for (slot, (p, from)) in self.states.iter().zip(copies) {
-            let state = session.state_mut(*slot);
-            let all = lines(state.len(), p);
+            let all = lines(session.state_bytes(*slot), p);
             for (to, from) in all.zip(from.chunks_exact(p.line().max(1))) {
-                state[to].copy_from_slice(from);
+                session.write_state(*slot, to.start, from)?;
             }
         }
+        Ok(())
     }
 }
 

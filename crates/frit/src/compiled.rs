@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::sync::{Arc, OnceLock};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use frit_compile::Report;
-use frit_cpu::executor::{Executable, Session as CpuSession, WeightData};
-use frit_cpu::isa::Isa;
-use frit_cpu::pool::Pool;
+use frit_cpu::executor::WeightData;
 use frit_ir::schedule::{Port, Schedule, WeightSource};
 use frit_ir::{DType, Dim, Graph, Registry, Tensor, Type};
 
+use crate::backend::{Executable, Session as BackendSession};
+use crate::device::{self, DeviceSpec, Opened};
 use crate::error::{Error, Result};
 use crate::fnv::Fnv;
 use crate::snapshot::{self, Part, Snapshot, Taker};
@@ -22,7 +23,12 @@ pub use frit_compile::{Activations, Precision};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CompileOptions {
-    /// Threads of the pool; `None` shares one pool of all processors between every model of the process.
+    /// Where it runs.
+    pub device: DeviceSpec,
+    /// A folder for compiled kernels of GPUs and the results of their self-checks, made if it is missing; it may be deleted at
+    /// any time. `None`: kernels are compiled anew by every process.
+    pub cache: Option<PathBuf>,
+    /// Threads of the CPU's pool; `None` shares one pool of all processors between every model of the process.
     pub threads: Option<usize>,
     /// How matmuls with quantized weights read their activations.
     pub activations: Activations,
@@ -39,6 +45,18 @@ impl CompileOptions {
     /// With a pool of its own of `n` threads.
     pub fn threads(mut self, n: usize) -> Self {
         self.threads = Some(n);
+        self
+    }
+
+    /// On this device.
+    pub fn device(mut self, d: DeviceSpec) -> Self {
+        self.device = d;
+        self
+    }
+
+    /// With compiled kernels kept in this folder.
+    pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache = Some(folder.into());
         self
     }
 
@@ -117,35 +135,31 @@ impl<S: Into<String>> FromIterator<(S, Tensor)> for Weights {
     }
 }
 
-/// The pool that models share unless they ask for their own.
-fn shared_pool() -> Result<Arc<Pool>> {
-    static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
-    if let Some(p) = POOL.get() {
-        return Ok(p.clone());
-    }
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let pool = Arc::new(Pool::new(threads)?);
-    Ok(POOL.get_or_init(|| pool).clone())
-}
-
-/// Compiles `graph` for this machine and loads `weights`, one for each parameter of the graph.
+/// Compiles `graph` for a device of this machine and loads `weights`, one for each parameter of the graph.
 ///
 /// # Errors
 /// [`Error::Name`] for a parameter that is not given or a weight that the graph does not have, [`Error::Shape`] for one of
-/// another shape or size, [`Error::Value`] for one of another type, [`Error::Unsupported`] for what cannot be compiled.
+/// another shape or size, [`Error::Value`] for one of another type, [`Error::Unsupported`] for what cannot be compiled,
+/// [`Error::Device`] for a device that is not there or does not work.
 pub fn compile(graph: &Graph, weights: Weights, options: &CompileOptions) -> Result<Compiled> {
-    let pool = match options.threads {
-        Some(n) => Arc::new(Pool::new(n)?),
-        None => shared_pool()?,
-    };
+    let opened = device::open(&options.device, options.cache.as_deref(), options.threads)?;
+    compile_on(opened, graph, weights, options)
+}
+
+/// As [`compile`], on a device that is open already.
+pub(crate) fn compile_on(
+    opened: Opened,
+    graph: &Graph,
+    weights: Weights,
+    options: &CompileOptions,
+) -> Result<Compiled> {
     check_weights(graph, &weights)?;
-    let target = frit_cpu::target::target(pool.threads());
     let mut o = frit_compile::CompileOptions::default();
     o.fuse = !options.unfused;
     o.activations = options.activations;
     o.precision = options.precision.clone();
     let registry = options.registry.clone().unwrap_or_else(frit_ops::registry);
-    let compiled = frit_compile::compile(graph, &registry, &target, &o)?;
+    let compiled = frit_compile::compile(graph, &registry, &opened.backend.target(), &o)?;
     let identity = identity(graph, &weights);
     // A weight is let go where it is asked for the last time: what was packed need not stay.
     let (mut map, mut uses) = (weights.map, uses(&compiled.schedule));
@@ -154,8 +168,9 @@ pub fn compile(graph: &Graph, weights: Weights, options: &CompileOptions) -> Res
         *left = left.checked_sub(1)?;
         if *left == 0 { map.remove(name).map(|w| w.data) } else { map.get(name).map(|w| w.data.clone()) }
     };
-    let exe = Executable::load(compiled.schedule, &mut get, pool, Isa::detect())?;
-    Ok(Compiled { inner: Arc::new(Inner { exe, report: compiled.report, identity }) })
+    let exe = opened.backend.load(compiled.schedule, &mut get)?;
+    let (report, device, passed_over) = (compiled.report, opened.spec, opened.passed_over);
+    Ok(Compiled { inner: Arc::new(Inner { exe, report, identity, device, passed_over }) })
 }
 
 /// A number that differs between models whose states mean different things: the hash of the graph, the ranges of its symbols
@@ -217,9 +232,11 @@ fn check_weights(graph: &Graph, weights: &Weights) -> Result<()> {
 }
 
 struct Inner {
-    exe: Arc<Executable>,
+    exe: Executable,
     report: Report,
     identity: u64,
+    device: DeviceSpec,
+    passed_over: Vec<String>,
 }
 
 /// A compiled graph with its weights: cheap to clone, shared between threads.
@@ -242,7 +259,7 @@ impl Compiled {
     /// # Errors
     /// A symbol that is unknown or out of range; no memory.
     pub fn session_with(&self, fixed: &[(&str, i64)]) -> Result<Session> {
-        Ok(Session { inner: CpuSession::new(&self.inner.exe, fixed)?, identity: self.inner.identity })
+        Ok(Session { inner: self.inner.exe.session(fixed)?, identity: self.inner.identity })
     }
 
     /// The schedule, its placement and its memory plan as data.
@@ -257,7 +274,17 @@ impl Compiled {
 
     /// The device as the compiler saw it: the kernel rows that the steps name.
     pub fn target(&self) -> frit_ir::target::Target {
-        frit_cpu::target::target(self.inner.exe.pool().threads())
+        self.inner.exe.backend().target()
+    }
+
+    /// The device that it runs on; never [`DeviceSpec::Auto`].
+    pub fn device(&self) -> &DeviceSpec {
+        &self.inner.device
+    }
+
+    /// For [`DeviceSpec::Auto`]: a line for each device that would have been taken before but did not work, with the reason.
+    pub fn passed_over(&self) -> &[String] {
+        &self.inner.passed_over
     }
 
     /// The schedule as text, one step a line.
@@ -265,8 +292,8 @@ impl Compiled {
         frit_ir::text::print_schedule(self.schedule(), &self.target())
     }
 
-    /// Bytes of weights that this copy holds for itself (packed or aligned), and bytes that it shares with a mapped file or with
-    /// the tensors it was given. Sessions add nothing to either.
+    /// Bytes of weights that this copy holds for itself (packed, aligned or on a GPU), and bytes that it shares with a mapped
+    /// file or with the tensors it was given. Sessions add nothing to either.
     pub fn weight_bytes(&self) -> (usize, usize) {
         self.inner.exe.weight_bytes()
     }
@@ -277,14 +304,14 @@ impl Compiled {
     }
 
     /// The executable beneath.
-    pub(crate) fn executable(&self) -> &Arc<Executable> {
+    pub(crate) fn executable(&self) -> &Executable {
         &self.inner.exe
     }
 }
 
 /// One user of a [`Compiled`] graph.
 pub struct Session {
-    inner: CpuSession,
+    inner: BackendSession,
     identity: u64,
 }
 
@@ -295,7 +322,7 @@ impl Session {
     /// [`Error::Name`] for an input that is unknown, missing or given twice, [`Error::Value`] for a wrong type,
     /// [`Error::Shape`] for extents that do not fit, [`Error::Device`] when a kernel fails.
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Outputs<'_>> {
-        let exe = self.inner.executable().clone();
+        let exe = self.inner.executable();
         let ports = &exe.schedule().inputs;
         for (i, (name, _)) in inputs.iter().enumerate() {
             if inputs[..i].iter().any(|(n, _)| n == name) {
@@ -323,8 +350,8 @@ impl Session {
         }
         for (slot, p) in ports.iter().enumerate() {
             if let Some(t) = given(p) {
-                if !self.inner.input_dims(slot)?.eq(t.shape().iter().copied()) {
-                    let want: Vec<usize> = self.inner.input_dims(slot)?.collect();
+                let want = self.inner.input_dims(slot)?;
+                if want.as_slice() != t.shape() {
                     let (name, ty, got) = (&p.name, &p.ty, t.shape());
                     return Err(Error::shape(format!(
                         "input `{name}` takes {ty}, {want:?} at these sizes, got {got:?}"
@@ -344,7 +371,7 @@ impl Session {
     pub fn snapshot(&self) -> Result<Snapshot> {
         let copy = |(slot, p): (usize, Part)| {
             let mut bytes = snapshot::buffer(&p)?;
-            bytes.copy_from_slice(self.inner.state(slot));
+            self.inner.read_state(slot, 0, &mut bytes)?;
             Ok((p, bytes))
         };
         let states = self.parts()?.into_iter().enumerate().map(copy).collect::<Result<_>>()?;
@@ -358,8 +385,7 @@ impl Session {
     /// nothing is changed then.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
         snapshot.check(&self.taker())?;
-        self.take(snapshot);
-        Ok(())
+        self.take(snapshot)
     }
 
     /// Another session with a copy of every state.
@@ -367,11 +393,9 @@ impl Session {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn fork(&self) -> Result<Session> {
-        let mut inner = self.inner.fresh()?;
-        for slot in 0..inner.executable().schedule().states.len() {
-            inner.state_mut(slot).copy_from_slice(self.inner.state(slot));
-        }
-        Ok(Session { inner, identity: self.identity })
+        let mut session = Session { inner: self.inner.fresh()?, identity: self.identity };
+        session.take(&self.snapshot()?)?;
+        Ok(session)
     }
 
     /// Writes every state, to be read by [`Session::load`] of the same graph and weights.
@@ -389,12 +413,11 @@ impl Session {
     /// another version of the format, [`Error::Io`]. Nothing is changed then.
     pub fn load(&mut self, reader: impl Read) -> Result<()> {
         let snapshot = Snapshot::read(reader, &self.taker())?;
-        self.take(&snapshot);
-        Ok(())
+        self.take(&snapshot)
     }
 
     fn parts(&self) -> Result<Vec<Part>> {
-        let states = self.inner.executable().schedule().states.iter().enumerate();
+        let states = self.inner.schedule().states.iter().enumerate();
         let part = |(i, p): (usize, &Port)| Ok(Part { dtype: p.ty.dtype, dims: self.inner.state_dims(i)? });
         states.map(part).collect()
     }
@@ -404,10 +427,11 @@ impl Session {
     }
 
     /// Takes over a snapshot that was checked.
-    fn take(&mut self, s: &Snapshot) {
+    fn take(&mut self, s: &Snapshot) -> Result<()> {
         for (slot, (_, bytes)) in s.states.iter().enumerate() {
-            self.inner.state_mut(slot).copy_from_slice(bytes);
+            self.inner.write_state(slot, 0, bytes)?;
         }
+        Ok(())
     }
 
     /// Sets the symbol `name`, for graphs whose inputs do not determine it.
@@ -416,7 +440,7 @@ impl Session {
     /// No such symbol; another value was fixed for the session.
     pub fn set_size(&mut self, name: &str, value: i64) -> Result<()> {
         let slot = self.inner.executable().symbol(name)?;
-        Ok(self.inner.set_size(slot, value)?)
+        self.inner.set_size(slot, value)
     }
 
     /// Checks `t` against the port and takes the values of plain symbols from its extents.
@@ -474,7 +498,7 @@ fn symbol_of(d: &Dim) -> Option<&str> {
 
 /// The outputs of a run, in the session's own memory.
 pub struct Outputs<'a> {
-    session: &'a CpuSession,
+    session: &'a BackendSession,
 }
 
 impl<'a> Outputs<'a> {
@@ -484,12 +508,12 @@ impl<'a> Outputs<'a> {
     /// [`Error::Name`] when there is none.
     pub fn get(&self, name: &str) -> Result<TensorView<'a>> {
         let session = self.session;
-        let ports = &session.executable().schedule().outputs;
+        let ports = &session.schedule().outputs;
         let slot = ports.iter().position(|p| p.name == name).ok_or_else(|| {
             let known = ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
             Error::name(format!("there is no output `{name}`; there are: {known}"))
         })?;
         let p = &ports[slot];
-        Ok(TensorView::new(&p.name, p.ty.dtype, session.output_dims(slot).collect(), session.output(slot)))
+        Ok(TensorView::new(&p.name, p.ty.dtype, session.output_dims(slot), session.output(slot)))
     }
 }

@@ -2,10 +2,8 @@
 
 use std::iter::repeat_n;
 use std::ops::Range;
-use std::sync::Arc;
 
-use frit_cpu::executor::{Executable, Session};
-
+use crate::backend::{Executable, Session};
 use crate::error::{Error, Result};
 
 /// The inputs of a text model's graph, by their slots.
@@ -51,13 +49,7 @@ pub(crate) struct Decoder {
 impl Decoder {
     /// A session of `batch` sequences of `context` positions each, for steps of at most `chunk` tokens with at most `rows` rows of
     /// logits.
-    pub fn new(
-        exe: &Arc<Executable>,
-        batch: usize,
-        context: usize,
-        chunk: usize,
-        rows: usize,
-    ) -> Result<Decoder> {
+    pub fn new(exe: &Executable, batch: usize, context: usize, chunk: usize, rows: usize) -> Result<Decoder> {
         let s = exe.schedule();
         let input = |name: &str| {
             let at = s.inputs.iter().position(|p| p.name == name);
@@ -79,7 +71,7 @@ impl Decoder {
         let mut fixed = vec![("C", context as i64)];
         fixed.extend(exe.symbol("B").is_ok().then_some(("B", batch as i64)));
         Ok(Decoder {
-            session: Session::new(exe, &fixed)?,
+            session: exe.session(&fixed)?,
             slots,
             vocabulary: vocabulary as usize,
             batch,

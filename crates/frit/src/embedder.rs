@@ -1,9 +1,9 @@
 //! Embeddings: an [`Embedder`] owns its session and makes a vector of each text.
 
-use frit_cpu::executor::Session;
 use frit_models::embed::{Recipe, batches, normalize, pool};
 use frit_models::generate::Cancel;
 
+use crate::backend::Session;
 use crate::error::{Error, Result};
 use crate::model::Model;
 #[cfg(feature = "text")]
@@ -125,7 +125,7 @@ impl Embedder {
             t: exe.symbol("T")?,
         };
         Ok(Embedder {
-            session: Session::new(exe, &[])?,
+            session: exe.session(&[])?,
             model: model.clone(),
             slots,
             width: width.and_then(|w| usize::try_from(w).ok()).ok_or_else(|| no("constant width"))?,

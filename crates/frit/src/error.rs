@@ -252,6 +252,26 @@ impl From<frit_cpu::error::ExecError> for Error {
     }
 }
 
+#[cfg(feature = "gpu")]
+impl From<frit_gpu::GpuError> for Error {
+    fn from(e: frit_gpu::GpuError) -> Error {
+        use frit_gpu::GpuError as E;
+        use frit_ir::sizes::SizeError;
+        let message = e.to_string();
+        match e {
+            E::WeightMissing(_) | E::InputMissing(_) | E::Size(SizeError::Symbol { .. }) => {
+                Error::Name { message }
+            }
+            E::Size(SizeError::Fixed { .. } | SizeError::Dim(_)) => Error::Value { message },
+            E::WeightBytes { .. } | E::Bytes { .. } | E::Size(_) => Error::Shape { message },
+            E::OutOfMemory { .. } | E::BufferTooLarge { .. } => {
+                Error::OutOfMemory { message, source: causes(e) }
+            }
+            other => Error::Device { message, source: causes(other) },
+        }
+    }
+}
+
 impl From<frit_models::ModelError> for Error {
     fn from(e: frit_models::ModelError) -> Error {
         use frit_models::ModelError as M;

@@ -207,7 +207,7 @@ impl Generator {
     pub fn fork(&self) -> Result<Generator> {
         let mut decoder = self.decoder.fresh()?;
         let copies = self.cache.copy_out(self.decoder.session(), self.len())?;
-        self.cache.copy_in(decoder.session_mut(), &copies);
+        self.cache.copy_in(decoder.session_mut(), &copies)?;
         let mut tokens = Vec::with_capacity(self.context);
         tokens.extend_from_slice(&self.tokens);
         Ok(Generator {
@@ -251,7 +251,7 @@ impl Generator {
     /// Takes over a snapshot that was checked.
     fn take(&mut self, s: &Snapshot) -> Result<()> {
         self.cache.set_kept(&s.kept, s.tokens().len())?;
-        self.cache.copy_in(self.decoder.session_mut(), &s.states);
+        self.cache.copy_in(self.decoder.session_mut(), &s.states)?;
         self.tokens.clear();
         self.tokens.extend_from_slice(s.tokens());
         Ok(())

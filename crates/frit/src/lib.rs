@@ -28,6 +28,7 @@
 //!
 //! The library prints nothing, reads no environment variable, sets no handlers and never ends the process.
 
+mod backend;
 mod batch;
 mod cache;
 #[cfg(feature = "text")]
@@ -39,7 +40,11 @@ mod embedder;
 mod error;
 mod fnv;
 mod generator;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod model;
+#[cfg(feature = "gpu")]
+mod selfcheck;
 mod snapshot;
 mod view;
 
@@ -47,11 +52,11 @@ pub use batch::{Batch, BatchReply, Request};
 #[cfg(feature = "text")]
 pub use chat::{Message, Role};
 pub use compiled::{Activations, CompileOptions, Compiled, Outputs, Precision, Session, Weights, compile};
-pub use device::{Device, devices};
+pub use device::{Device, DeviceKind, DeviceSpec, Missing, devices, missing_devices};
 pub use embedder::{EmbedOptions, Embedder, Pooling};
 pub use error::{Error, Result};
-#[cfg(feature = "text")]
 pub use frit_cpu::pool::MAX_THREADS;
+#[cfg(feature = "text")]
 pub use frit_formats::tokenizer::{EncodeOptions, Tokenizer};
 pub use frit_ir::{DType, Dim, Graph, Tensor};
 pub use frit_ops::build::Builder;

@@ -24,7 +24,8 @@ use frit_models::encoder::EncoderOptions;
 use frit_models::metadata::{MetaValue, Metadata};
 
 use crate::batch::Batch;
-use crate::compiled::{Activations, CompileOptions, Compiled, Precision, Weights, compile};
+use crate::compiled::{Activations, CompileOptions, Compiled, Precision, Weights, compile_on};
+use crate::device::{self, DeviceSpec};
 use crate::embedder::{EmbedOptions, Embedder, Encoder};
 use crate::error::{Error, Result};
 use crate::generator::{Generator, Options};
@@ -51,12 +52,17 @@ pub struct LoadOptions {
     pub batch: usize,
     /// Element type of the KV cache: f32, f16 or bf16.
     pub kv_dtype: DType,
-    /// How quantized weights read their activations. `Q16` (the default) rounds them to 16 bits in blocks of 32, which costs
-    /// hardly any accuracy; `Q8` to 8 bits, as is common elsewhere: long prompts are faster; `F32` is exact and slower.
-    pub activations: Activations,
+    /// How quantized weights read their activations. `Q16` rounds them to 16 bits in blocks of 32, which costs hardly any
+    /// accuracy; `Q8` to 8 bits, as is common elsewhere: long prompts are faster on the CPU; `F32` is exact, and slower on the
+    /// CPU. `None`: what suits the device, `Q16` on the CPU and `F32` on GPUs.
+    pub activations: Option<Activations>,
     /// Precision of intermediate values.
     pub precision: Precision,
-    /// Threads of a pool of the model's own; `None` shares one pool of all processors between all models.
+    /// Where it runs.
+    pub device: DeviceSpec,
+    /// A folder for compiled kernels of GPUs and the results of their self-checks; see [`CompileOptions::cache`].
+    pub cache: Option<PathBuf>,
+    /// Threads of a CPU pool of the model's own; `None` shares one pool of all processors between all models.
     pub threads: Option<usize>,
     /// Compile without fusion. For comparison; slower.
     pub unfused: bool,
@@ -71,8 +77,10 @@ impl Default for LoadOptions {
             rows: 1,
             batch: 1,
             kv_dtype: DType::F16,
-            activations: Activations::Q16,
+            activations: None,
             precision: Precision::default(),
+            device: DeviceSpec::Auto,
+            cache: None,
             threads: None,
             unfused: false,
         }
@@ -118,7 +126,19 @@ impl LoadOptions {
 
     /// With this activation mode.
     pub fn activations(mut self, a: Activations) -> Self {
-        self.activations = a;
+        self.activations = Some(a);
+        self
+    }
+
+    /// On this device.
+    pub fn device(mut self, d: DeviceSpec) -> Self {
+        self.device = d;
+        self
+    }
+
+    /// With compiled kernels kept in this folder.
+    pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache = Some(folder.into());
         self
     }
 
@@ -401,7 +421,7 @@ impl Model {
         self.inner.layers
     }
 
-    /// Threads of its pool.
+    /// Threads of its CPU pool; none on a GPU.
     pub fn threads(&self) -> usize {
         self.inner.threads
     }
@@ -409,6 +429,11 @@ impl Model {
     /// How long the compiler took, weights not counted.
     pub fn compile_time(&self) -> Duration {
         self.inner.compile_time
+    }
+
+    /// The device that it runs on.
+    pub fn device(&self) -> &DeviceSpec {
+        self.inner.compiled.device()
     }
 
     /// The compiled graph, with its report.
@@ -591,12 +616,12 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
             weights.insert_bytes(name, w.dtype, Arc::new(Mapped((*b).clone())));
         }
     }
-    let mut c =
-        CompileOptions::default().activations(options.activations).precision(options.precision.clone());
-    c.threads = options.threads;
+    let mut c = CompileOptions::default().precision(options.precision.clone());
+    let opened = device::open(&options.device, options.cache.as_deref(), options.threads)?;
+    c.activations = options.activations.unwrap_or(opened.backend.activations());
     c.unfused = options.unfused;
     let build_time = start.elapsed();
-    let compiled = compile(&built.graph, weights, &c)?;
+    let compiled = compile_on(opened, &built.graph, weights, &c)?;
     let compile_time = build_time + passes_time(compiled.report());
     Ok(Model {
         inner: Arc::new(Inner {
@@ -605,7 +630,7 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
             layers: built.layers,
             vocabulary: built.vocabulary,
             limits: built.limits,
-            threads: compiled.executable().pool().threads(),
+            threads: compiled.executable().backend().threads(),
             compiled,
             compile_time,
             end_tokens: built.end_tokens,

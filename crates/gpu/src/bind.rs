@@ -11,7 +11,7 @@ use frit_ir::{DType, Tensor};
 
 use crate::catalog;
 use crate::device::Device;
-use crate::driver::{DeviceInfo, KernelId};
+use crate::driver::{DeviceInfo, KernelId, KernelSource};
 use crate::error::GpuError;
 use crate::render::params::Params;
 use crate::render::{Form, MAX_POINTERS, Spec, names, render};
@@ -40,7 +40,6 @@ pub(crate) struct Candidate {
     pub params: Vec<Slot>,
     /// Groups that have work.
     pub grid: DimId,
-    pub scratch: DimId,
 }
 
 /// An operand as indices.
@@ -124,6 +123,7 @@ impl Tables {
         let (weights, slabs) = weight_places(s, device.info());
         let mut block = 0;
         let mut steps = Vec::with_capacity(s.steps.len());
+        let mut sources = Vec::new();
         for (i, step) in s.steps.iter().enumerate() {
             let Step::Kernel(k) = step else {
                 return Err(GpuError::Step {
@@ -131,11 +131,14 @@ impl Tables {
                     why: "this backend runs kernels only".into(),
                 });
             };
-            let bound = bind_step(s, k, device, &mut sizes, &weights, block)?;
+            let bound = bind_step(s, k, device.info(), &mut sizes, &weights, block, &mut sources)?;
             let bytes = bound.candidates.iter().map(|c| c.block.bytes()).max().unwrap_or(0);
             block += (bytes as u64).next_multiple_of(device.info().align);
             steps.push(bound);
         }
+        let kernels = device.kernels(&sources)?;
+        let candidates = steps.iter_mut().flat_map(|s: &mut Bound| &mut s.candidates);
+        candidates.zip(kernels).for_each(|(c, kernel)| c.kernel = kernel);
         Ok(Tables { sizes, steps, inputs, outputs, weights, slabs, block })
     }
 }
@@ -144,13 +147,15 @@ fn step_error(k: &KernelStep, why: impl Into<String>) -> GpuError {
     GpuError::Step { step: k.name.clone(), why: why.into() }
 }
 
+/// A step without its kernels, whose texts join `sources`, one for each candidate.
 fn bind_step(
     s: &Schedule,
     k: &KernelStep,
-    device: &Device,
+    info: &DeviceInfo,
     sizes: &mut Sizes,
     weights: &[WeightPlace],
     block: u64,
+    sources: &mut Vec<KernelSource>,
 ) -> Result<Bound, GpuError> {
     let (forms, mut pointers) = forms(k, weights).map_err(|why| step_error(k, why))?;
     let operand_pointers = pointers.len();
@@ -173,8 +178,7 @@ fn bind_step(
             wide,
             exprs: &k.exprs,
         };
-        let rendered = render(device.info().dialect, &spec)?;
-        let kernel = device.kernel(&rendered.source)?;
+        let rendered = render(info.dialect, &spec)?;
         let params = c.params.iter().zip(row.row.params);
         let params =
             params.filter(|(_, spec)| !row.constants.contains(&spec.name)).map(|(p, spec)| match p {
@@ -185,9 +189,10 @@ fn bind_step(
         let params = params.collect::<Result<_, _>>()?;
         let grid = grid(k, row, &c.params, &names(&spec)?.0)?;
         let guards = c.guards.iter().map(|g| (sizes.add(&g.dim), g.clone())).collect();
-        let (grid, scratch) = (sizes.add(&grid), sizes.add(&c.scratch));
-        let (buffers, block) = (rendered.source.buffers as usize, rendered.params);
-        candidates.push(Candidate { guards, row, kernel, buffers, block, params, grid, scratch });
+        let grid = sizes.add(&grid);
+        let (buffers, block, kernel) = (rendered.source.buffers as usize, rendered.params, KernelId(0));
+        sources.push(rendered.source);
+        candidates.push(Candidate { guards, row, kernel, buffers, block, params, grid });
     }
     let windows = k.operands.iter().flatten().enumerate().map(|(i, o)| Window {
         region: o.region,

@@ -1,7 +1,8 @@
 //! A device with its built kernels: each text is built once, and its compiled form kept on disk if there is a place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{DeviceInfo, Driver, KernelId, KernelSource};
@@ -16,7 +17,7 @@ const START: u64 = 0xcbf2_9ce4_8422_2325;
 /// A device and the kernels that were built on it. Shared by everything that runs there.
 pub struct Device {
     driver: Arc<dyn Driver>,
-    kernels: Mutex<HashMap<KernelSource, KernelId>>,
+    kernels: Mutex<HashMap<KernelSource, Arc<Mutex<Option<KernelId>>>>>,
     cache: Option<PathBuf>,
 }
 
@@ -39,26 +40,42 @@ impl Device {
 
     /// Number of distinct kernels built so far.
     pub fn builds(&self) -> usize {
-        self.lock().len()
+        lock(&self.kernels).values().filter(|k| lock(k).is_some()).count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<KernelSource, KernelId>> {
-        // A map is whole after every call; a panic elsewhere does not make it wrong.
-        self.kernels.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The kernel of this text, built if it is new.
+    /// The kernel of this text, built if it is new. Different texts are built at the same time; one that is being built is
+    /// waited for.
     ///
     /// # Errors
     /// [`GpuError::Build`].
     pub fn kernel(&self, source: &KernelSource) -> Result<KernelId, GpuError> {
-        let mut kernels = self.lock();
-        if let Some(id) = kernels.get(source) {
-            return Ok(*id);
-        }
-        let id = self.make(source)?;
-        kernels.insert(source.clone(), id);
+        let place = lock(&self.kernels).entry(source.clone()).or_default().clone();
+        let mut kernel = lock(&place);
+        let id = match *kernel {
+            Some(id) => id,
+            None => self.make(source)?,
+        };
+        *kernel = Some(id);
         Ok(id)
+    }
+
+    /// The kernels of these texts in their order, built on as many threads as there are processors.
+    ///
+    /// # Errors
+    /// [`GpuError::Build`]: the first of them.
+    pub fn kernels(&self, sources: &[KernelSource]) -> Result<Vec<KernelId>, GpuError> {
+        let mut texts: Vec<&KernelSource> = sources.iter().collect::<HashSet<_>>().into_iter().collect();
+        texts.sort_by_key(|s| std::cmp::Reverse(s.text.len()));
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(s) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                // What goes wrong is met again below, where it is reported.
+                let _ = self.kernel(s);
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(texts.len());
+        std::thread::scope(|s| (1..threads).for_each(|_| drop(s.spawn(work))));
+        sources.iter().map(|s| self.kernel(s)).collect()
     }
 
     /// The kernel from its file in the cache, or built; then the file is written anew.
@@ -85,6 +102,11 @@ impl Device {
         let hash = |start| parts.iter().fold(start, |h, p| fnv(fnv(h, p.as_bytes()), &[0xff]));
         format!("{:016x}{:016x}.bin", hash(START), hash(0x9e37_79b9_7f4a_7c15))
     }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is kept is whole after every call; a panic elsewhere does not make it wrong.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file of the cache: what it is, whose it is, how long it is and a sum, then the binary. Drivers take binaries on trust.
@@ -115,7 +137,9 @@ fn fnv(h: u64, bytes: &[u8]) -> u64 {
 
 /// Writes a file whole or not at all. A cache that cannot be written only costs time.
 fn store(path: &Path, bytes: &[u8]) {
-    let part = path.with_extension(format!("{}.part", std::process::id()));
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+    let part = path.with_extension(format!("{}-{nth}.part", std::process::id()));
     let written =
         path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&part, bytes));
     if written.and_then(|()| std::fs::rename(&part, path)).is_err() {

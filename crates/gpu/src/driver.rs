@@ -28,6 +28,8 @@ pub struct Features {
     pub f64: bool,
     /// The device reads the host's memory: weights need no copy.
     pub unified_memory: bool,
+    /// The device is the host's processors, which the CPU backend knows better.
+    pub host: bool,
 }
 
 /// A device in facts.

@@ -9,7 +9,7 @@ use frit_ir::sizes::SessionSizes;
 
 use crate::bind::{Bound, Candidate, Slot, Window};
 use crate::catalog;
-use crate::driver::{SegmentId, StepTime, Submission, TicketId, Upload};
+use crate::driver::{BufferId, SegmentId, StepTime, Submission, TicketId, Upload};
 use crate::error::GpuError;
 use crate::executor::Executable;
 use crate::launch::{Launch, Span};
@@ -129,6 +129,20 @@ impl Session {
         Ok(())
     }
 
+    /// The value of the symbol at `slot` for the next runs.
+    pub fn size(&self, slot: usize) -> i64 {
+        self.sizes.next()[slot]
+    }
+
+    /// Extents of input `slot` at the sizes of the next run.
+    ///
+    /// # Errors
+    /// Sizes that do not fit.
+    pub fn input_dims(&mut self, slot: usize) -> Result<impl Iterator<Item = usize> + '_, GpuError> {
+        self.bind()?;
+        Ok(self.exe.tables.inputs[slot].dims.iter().map(|d| self.values[*d as usize].max(0) as usize))
+    }
+
     /// Copies `bytes` into input `slot` (the order of the schedule's inputs), for the runs submitted from now on.
     ///
     /// # Errors
@@ -171,33 +185,46 @@ impl Session {
         Ok(self.exe.tables.sizes.state(&self.sizes, &self.exe.schedule().states[slot])?.0)
     }
 
-    /// Copies state `slot` from the device, after the runs submitted before.
+    /// Copies the bytes of state `slot` from `offset` on from the device, after the runs submitted before.
     ///
     /// # Errors
-    /// A lost device.
-    pub fn state(&self, slot: usize) -> Result<Vec<u8>, GpuError> {
-        let b = &self.states[slot];
-        let mut out = vec![0; b.bytes as usize];
-        if !out.is_empty() {
-            self.exe.device.driver().read(b.id, 0, &mut out)?;
-        }
-        Ok(out)
-    }
-
-    /// Copies `bytes` into state `slot`.
-    ///
-    /// # Errors
-    /// Another number of bytes than the state has; a lost device.
-    pub fn set_state(&mut self, slot: usize, bytes: &[u8]) -> Result<(), GpuError> {
-        let b = &self.states[slot];
-        if bytes.len() as u64 != b.bytes {
-            let name = self.exe.schedule().states[slot].name.clone();
-            return Err(GpuError::Bytes { what: "state", name, want: b.bytes as usize, got: bytes.len() });
-        }
+    /// A range outside the state; a lost device.
+    pub fn read_state(&self, slot: usize, offset: usize, bytes: &mut [u8]) -> Result<(), GpuError> {
+        let id = self.state_range(slot, offset, bytes.len())?;
         if bytes.is_empty() {
             return Ok(());
         }
-        self.exe.device.driver().write(b.id, 0, bytes)
+        self.exe.device.driver().read(id, offset as u64, bytes)
+    }
+
+    /// Copies `bytes` into state `slot` from `offset` on, after the runs submitted before.
+    ///
+    /// # Errors
+    /// A range outside the state; a lost device.
+    pub fn write_state(&mut self, slot: usize, offset: usize, bytes: &[u8]) -> Result<(), GpuError> {
+        let id = self.state_range(slot, offset, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.exe.device.driver().write(id, offset as u64, bytes)
+    }
+
+    /// The buffer of state `slot`, if it has these bytes.
+    fn state_range(&self, slot: usize, offset: usize, bytes: usize) -> Result<BufferId, GpuError> {
+        let b = &self.states[slot];
+        match offset.checked_add(bytes) {
+            Some(end) if end as u64 <= b.bytes => Ok(b.id),
+            end => {
+                let name = self.exe.schedule().states[slot].name.clone();
+                let (want, got) = (b.bytes as usize, end.unwrap_or(usize::MAX));
+                Err(GpuError::Bytes { what: "state", name, want, got })
+            }
+        }
+    }
+
+    /// Bytes of state `slot`.
+    pub fn state_bytes(&self, slot: usize) -> usize {
+        self.states[slot].bytes as usize
     }
 
     /// Bytes this session holds on the device: (arena, states, parameters with inputs and outputs).
@@ -235,9 +262,7 @@ impl Session {
             let bytes = self.values[p.bytes as usize].max(0) as u64;
             downloads.push(self.device_outputs.span(self.outputs.at[i], bytes));
             let dims = p.dims.iter().map(|d| self.values[*d as usize].max(0) as usize).collect();
-            let from = outputs.data.len();
-            outputs.data.resize(from + bytes as usize, 0);
-            outputs.ports.push((from, bytes as usize, dims));
+            outputs.push(bytes as usize, dims);
         }
         let upload = self.dirty.map(|(from, to)| Upload {
             buffer: self.device_block.id,
@@ -369,9 +394,8 @@ impl Session {
         let (inputs, outputs) = step.operands.split_at(step.inputs);
         let reads = inputs.iter().map(|w| self.reach(w)).collect();
         let mut writes: Vec<Span> = outputs.iter().map(|w| self.reach(w)).collect();
-        let scratch = self.values[c.scratch as usize].max(0) as u64;
-        if scratch > 0 {
-            // What other sizes need may be more: up to the end of the arena is always enough.
+        if !c.row.row.scratch.is_empty() {
+            // What other sizes need may be more, and these may need none: up to the end of the arena is always enough.
             let from = step.scratch.min(self.arena.bytes);
             writes.push(self.arena.span(from, self.arena.bytes - from));
         }
@@ -417,7 +441,8 @@ impl Ticket {
     pub fn wait(mut self) -> Result<Outputs, GpuError> {
         let mut outputs = std::mem::take(&mut self.outputs);
         if let Some(id) = self.id.take() {
-            outputs.times = self.exe.device.driver().wait(id, &mut outputs.data)?;
+            outputs.times = self.exe.device.driver().wait(id, outputs.packed_mut())?;
+            outputs.align();
         }
         Ok(outputs)
     }
@@ -431,10 +456,13 @@ impl Drop for Ticket {
     }
 }
 
-/// The results of a run, by the schedule's outputs.
+/// Alignment of each result in bytes: that of the largest element type.
+const ALIGN: usize = 16;
+
+/// The results of a run, by the schedule's outputs. Each is aligned for its element type.
 #[derive(Clone, Debug, Default)]
 pub struct Outputs {
-    data: Vec<u8>,
+    data: Vec<u128>,
     /// First byte, number of bytes, extents.
     ports: Vec<(usize, usize, Vec<usize>)>,
     /// When each step ran, if the run was timed.
@@ -442,13 +470,53 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    fn push(&mut self, bytes: usize, dims: Vec<usize>) {
+        self.ports.push((ALIGN * self.data.len(), bytes, dims));
+        self.data.resize(self.data.len() + bytes.div_ceil(ALIGN), 0);
+    }
+
+    /// All results one behind the other, as a driver gives them.
+    fn packed_mut(&mut self) -> &mut [u8] {
+        let bytes = self.ports.iter().map(|p| p.1).sum();
+        &mut bytemuck::cast_slice_mut(&mut self.data)[..bytes]
+    }
+
+    /// Brings packed results to their places, the last one first: each moves to where nothing is left that is needed.
+    fn align(&mut self) {
+        let data: &mut [u8] = bytemuck::cast_slice_mut(&mut self.data);
+        let mut end: usize = self.ports.iter().map(|p| p.1).sum();
+        for (at, bytes, _) in self.ports.iter().rev() {
+            data.copy_within(end - bytes..end, *at);
+            end -= bytes;
+        }
+    }
+
     /// The bytes of output `slot`; empty if there is none.
     pub fn bytes(&self, slot: usize) -> &[u8] {
-        self.ports.get(slot).map_or(&[], |(at, n, _)| &self.data[*at..at + n])
+        let data: &[u8] = bytemuck::cast_slice(&self.data);
+        self.ports.get(slot).map_or(&[], |(at, n, _)| &data[*at..at + n])
     }
 
     /// Its extents.
     pub fn dims(&self, slot: usize) -> &[usize] {
         self.ports.get(slot).map_or(&[], |p| &p.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outputs;
+
+    #[test]
+    fn results_that_come_packed_are_aligned() {
+        let mut o = Outputs::default();
+        let all: [&[u8]; 4] = [b"abc", b"", b"0123456789abcdefgh", b"xy"];
+        all.iter().for_each(|b| o.push(b.len(), vec![b.len()]));
+        o.packed_mut().copy_from_slice(&all.concat());
+        o.align();
+        for (i, want) in all.iter().enumerate() {
+            assert_eq!(o.bytes(i), *want);
+            assert!(o.bytes(i).as_ptr().addr().is_multiple_of(16));
+        }
     }
 }

@@ -35,6 +35,7 @@ mod util;
 mod write_kv;
 
 pub mod build;
+pub mod case_graph;
 pub mod cases;
 pub mod interpret;
 pub mod linear;

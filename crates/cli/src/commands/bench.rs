@@ -16,6 +16,7 @@ use crate::output::{self, megabytes, rate};
 struct Document {
     schema: u32,
     model: String,
+    device: String,
     threads: usize,
     prompt_tokens: usize,
     generated_tokens: usize,
@@ -71,6 +72,7 @@ pub fn run(a: &BenchArgs) -> Result<(), Failure> {
     let d = Document {
         schema: output::SCHEMA,
         model: a.model.model.clone(),
+        device: model.device().to_string(),
         threads: model.threads(),
         prompt_tokens: a.prompt,
         generated_tokens: a.tokens,
@@ -97,6 +99,7 @@ pub fn run(a: &BenchArgs) -> Result<(), Failure> {
         d.compile_seconds * 1e3
     )?;
     writeln!(out, "peak memory          {}", megabytes(d.peak_memory_bytes))?;
+    writeln!(out, "device               {}", d.device)?;
     writeln!(out, "threads              {}", d.threads)?;
     Ok(())
 }

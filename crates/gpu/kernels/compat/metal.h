@@ -1,6 +1,8 @@
 /* Metal Shading Language, built with safe math. There is no double. */
 #include <metal_stdlib>
 using namespace metal;
+/* By default products and sums are fused across statements, even with safe math. */
+#pragma METAL fp contract(off)
 #define HAS_F64 0
 
 typedef char i8;

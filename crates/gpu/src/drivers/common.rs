@@ -8,6 +8,7 @@ use crate::error::GpuError;
 use crate::launch::{Launch, Span};
 
 /// A handle that releases itself.
+#[cfg(any(feature = "opencl", feature = "cuda"))]
 macro_rules! object {
     ($(#[$doc:meta])* $name:ident $handle:ty, $release:path) => {
         $(#[$doc])*
@@ -27,6 +28,7 @@ macro_rules! object {
         }
     };
 }
+#[cfg(any(feature = "opencl", feature = "cuda"))]
 pub(super) use object;
 
 /// A built kernel with what its launches must keep to.
@@ -137,7 +139,28 @@ impl<M, K, S, T> State<M, K, S, T> {
         self.buffers.values().map(|(m, _)| m)
     }
 
+    /// All buffers, to be changed, in no order.
+    pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut M> {
+        self.buffers.values_mut().map(|(m, _)| m)
+    }
+
+    /// The buffer `id`, to be changed.
+    pub fn buffer_mut(&mut self, id: BufferId) -> Option<&mut M> {
+        self.buffers.get_mut(&id).map(|(m, _)| m)
+    }
+
+    /// All segments, in no order.
+    pub fn segments(&self) -> impl Iterator<Item = (SegmentId, &S)> {
+        self.segments.iter().map(|(id, s)| (*id, s))
+    }
+
+    /// How many buffers, segments and tickets there are.
+    pub fn held(&self) -> [usize; 3] {
+        [self.buffers.len(), self.segments.len(), self.tickets.len()]
+    }
+
     /// The buffer `id`, if there is one.
+    #[cfg(any(feature = "opencl", feature = "cuda"))]
     pub fn buffer(&self, id: BufferId) -> Option<&M> {
         self.buffers.get(&id).map(|(m, _)| m)
     }

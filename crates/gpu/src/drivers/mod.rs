@@ -1,8 +1,37 @@
-//! The drivers, a folder each: everything that is particular to one way of reaching a device.
+//! The drivers, a folder each: everything that is particular to one way of reaching a device; and the table of them, which
+//! is all that others need to know.
 
-#[cfg(any(feature = "opencl", feature = "cuda"))]
+use std::sync::Arc;
+
+use crate::driver::{DeviceInfo, Driver};
+use crate::error::GpuError;
+
 mod common;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(test)]
+mod metal;
+pub mod null;
 #[cfg(feature = "opencl")]
 pub mod opencl;
+#[cfg(feature = "cuda")]
+mod slots;
+
+/// A way of reaching devices.
+#[derive(Clone, Copy, Debug)]
+pub struct Api {
+    /// Its name, [`DeviceInfo::api`].
+    pub name: &'static str,
+    /// The devices there are; an error says why it cannot be told.
+    pub devices: fn() -> Result<Vec<DeviceInfo>, GpuError>,
+    /// Opens the device of this number in that list.
+    pub open: fn(usize) -> Result<Arc<dyn Driver>, GpuError>,
+}
+
+/// Those of this build, the fastest first.
+pub static APIS: &[Api] = &[
+    #[cfg(feature = "cuda")]
+    Api { name: "cuda", devices: cuda::devices, open: |i| Ok(cuda::Cuda::open(i)?) },
+    #[cfg(feature = "opencl")]
+    Api { name: "opencl", devices: opencl::devices, open: |i| Ok(opencl::OpenCl::open(i)?) },
+];

@@ -16,6 +16,7 @@ pub struct Document {
     #[serde(flatten)]
     summary: Summary,
     target: String,
+    device: String,
     threads: usize,
     symbols: Vec<Symbol>,
     graph: Graphs,
@@ -152,6 +153,7 @@ pub fn of(model: &Model) -> Document {
     Document {
         summary: summary(model),
         target: schedule.target.clone(),
+        device: model.device().to_string(),
         threads: model.threads(),
         symbols: symbols.collect(),
         graph: Graphs { before: nodes(model.graph()), after: nodes(&report.graph) },

@@ -83,7 +83,11 @@ pub(super) fn info(d: CUdevice, compiler: &nvrtc::Compiler) -> DeviceInfo {
         max_group: number(d, A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
         units: number(d, A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         align: ALIGN,
-        features: Features { f64: true, unified_memory: number(d, A::CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 },
+        features: Features {
+            f64: true,
+            unified_memory: number(d, A::CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0,
+            host: false,
+        },
     }
 }
 

@@ -6,7 +6,6 @@ mod device;
 mod graph;
 mod nvrtc;
 mod objects;
-mod slots;
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -16,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys::{CUdevice_attribute_enum as A, CUdeviceptr, CUfunction, CUresult as Code};
 
 use super::common;
+use super::slots::{self, Slots};
 use crate::driver::{
     BufferId, DeviceInfo, Driver, KernelId, KernelSource, SegmentId, StepTime, Submission, TicketId,
 };
@@ -23,7 +23,6 @@ use crate::error::GpuError;
 use crate::launch::{self, Launch, Span};
 use graph::{Prepared, Segment, Timed};
 use objects::{Context, Entered, Event, Module, Pinned, Stream, text_of};
-use slots::Slots;
 
 /// Alignment of a run's results in its slot: what copies like.
 const SLOT_ALIGN: usize = 256;

@@ -3,9 +3,9 @@
 use cl3::device::{
     CL_DEVICE_DOUBLE_FP_CONFIG, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_HOST_UNIFIED_MEMORY,
     CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_MAX_MEM_ALLOC_SIZE,
-    CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME, CL_DEVICE_SINGLE_FP_CONFIG, CL_DEVICE_TYPE_ALL,
-    CL_DEVICE_VENDOR, CL_DEVICE_VERSION, CL_DRIVER_VERSION, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT,
-    get_device_data, get_device_ids,
+    CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME, CL_DEVICE_SINGLE_FP_CONFIG, CL_DEVICE_TYPE,
+    CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_VENDOR, CL_DEVICE_VERSION, CL_DRIVER_VERSION,
+    CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, get_device_data, get_device_ids,
 };
 use cl3::is_opencl_runtime_available;
 use cl3::platform::get_platform_ids;
@@ -66,6 +66,7 @@ pub(super) fn info(d: cl_device_id) -> DeviceInfo {
         features: Features {
             f64: number(d, CL_DEVICE_DOUBLE_FP_CONFIG) != 0,
             unified_memory: number(d, CL_DEVICE_HOST_UNIFIED_MEMORY) != 0,
+            host: number(d, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU != 0,
         },
     }
 }

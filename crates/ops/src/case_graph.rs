@@ -151,8 +151,31 @@ fn gap_value(d: DType, size: usize) -> Vec<u8> {
     }
 }
 
+/// Whether `got`, which is called `name` in messages, is what `want` says, within `tolerance`.
+///
+/// # Errors
+/// A line that says what differs first.
+pub fn compare(name: &str, got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Result<(), String> {
+    if got.shape() != want.shape() || got.dtype() != want.dtype() {
+        let one = |t: &Tensor| format!("{}{:?}", t.dtype(), t.shape());
+        return Err(format!("{name}: {}, expected {}", one(got), one(want)));
+    }
+    match differs(&numbers(got)?, &numbers(want)?, tolerance) {
+        None => Ok(()),
+        Some((i, a, b)) => Err(format!("{name}[{i}] = {a}, expected {b}")),
+    }
+}
+
+/// The elements, or the bytes of types that are only moved.
+fn numbers(t: &Tensor) -> Result<Vec<f64>, String> {
+    if crate::cases::is_storage(t.dtype()) {
+        return Ok(t.bytes().iter().map(|b| f64::from(*b)).collect());
+    }
+    t.to_f64().map_err(|e| e.to_string())
+}
+
 /// The first element of `got` that is further from `want` than `tol` allows: (index, got, want).
-pub fn differs(got: &[f64], want: &[f64], tol: Tolerance) -> Option<(usize, f64, f64)> {
+fn differs(got: &[f64], want: &[f64], tol: Tolerance) -> Option<(usize, f64, f64)> {
     let bad = |g: f64, w: f64| {
         if w.is_nan() || g.is_nan() || w.is_infinite() || g.is_infinite() {
             return !(g == w || (g.is_nan() && w.is_nan()));
