@@ -73,7 +73,7 @@ pub enum ActivationsArg {
 pub struct ModelArgs {
     /// A GGUF file, a Hugging Face folder, or anything that `frit pull` takes by name, fetched on first use.
     pub model: String,
-    /// Where to run: auto, cpu, or cuda, metal or opencl, these with a number if wanted (opencl:1); `frit devices` lists them.
+    /// Where to run: cpu, or cuda, metal or opencl with a number if wanted (opencl:1), see `frit devices`; auto takes a GPU by CUDA or Metal if there is one, else the CPU.
     #[arg(long, value_name = "DEVICE", default_value_t, value_parser = device)]
     pub device: DeviceSpec,
     /// Threads of the CPU; the default is one per processor.

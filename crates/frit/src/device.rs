@@ -10,7 +10,6 @@ use frit_cpu::pool::Pool;
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
-#[cfg(feature = "gpu")]
 use crate::gpu;
 
 /// Which device to run on. Its text form is `auto`, `cpu`, or `cuda`, `metal` or `opencl` with a number: `opencl:1`; without
@@ -18,8 +17,8 @@ use crate::gpu;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceSpec {
-    /// The first GPU that passes its self-check: by CUDA, then Metal, then OpenCL; else the CPU. OpenCL devices that are the
-    /// CPU itself are passed over.
+    /// The first GPU that passes its self-check, by CUDA, then by Metal; else the CPU. OpenCL devices are used only by name:
+    /// looking for them costs every start 0.2 s and 60 MB where a runtime is installed, even if it has no GPU.
     #[default]
     Auto,
     /// The CPU.
@@ -34,6 +33,9 @@ pub enum DeviceSpec {
 
 /// How GPUs are reached: the name of the API, and the feature of this crate that brings it, if one does.
 const WAYS: [(&str, &str); 3] = [("cuda", "cuda"), ("metal", ""), ("opencl", "opencl")];
+
+/// The APIs whose devices [`DeviceSpec::Auto`] takes, in this order.
+const AUTO: [&str; 2] = ["cuda", "metal"];
 
 impl DeviceSpec {
     pub(crate) fn of(api: &str, index: usize) -> Option<DeviceSpec> {
@@ -135,7 +137,7 @@ pub enum DeviceKind {
         f64: bool,
         /// Whether it shares the host's memory.
         unified_memory: bool,
-        /// Whether it is the CPU by another way, which `auto` passes over.
+        /// Whether it is the CPU by another way.
         host: bool,
     },
 }
@@ -165,21 +167,14 @@ pub fn devices() -> Vec<Device> {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
         },
     };
-    #[cfg(feature = "gpu")]
-    let gpus = gpu::devices();
-    #[cfg(not(feature = "gpu"))]
-    let gpus = Vec::new();
+    let gpus = WAYS.iter().flat_map(|(name, _)| gpu::devices(name)).collect();
     [vec![cpu], gpus].concat()
 }
 
 /// The ways of reaching GPUs by which [`devices`] found none, with the reason.
 pub fn missing_devices() -> Vec<Missing> {
     let missing = |(name, feature): &(&'static str, &str)| {
-        #[cfg(feature = "gpu")]
-        let known = gpu::why_missing(name);
-        #[cfg(not(feature = "gpu"))]
-        let known = None;
-        let why: Option<String> = known.unwrap_or_else(|| Some(not_built(name, feature)));
+        let why = gpu::why_missing(name).unwrap_or_else(|| Some(not_built(name, feature)));
         Some(Missing { name, why: why? })
     };
     WAYS.iter().filter_map(missing).collect()
@@ -198,23 +193,13 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Device`] for a device that cannot be opened, or that fails, with the cases that it fails.
-    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "there are no GPUs in this build"))]
     pub fn check(&self, cache: Option<&Path>, anew: bool) -> Result<()> {
-        #[cfg(feature = "gpu")]
-        if let Some((api, index)) = self.spec.gpu() {
-            return gpu::check(&gpu::open(api, index, cache)?, &self.spec, cache, anew);
-        }
-        Ok(())
+        gpu::open(&self.spec, cache, anew).map_or(Ok(()), |opened| opened.map(drop))
     }
 
     /// What [`Device::check`] or the first use found, if this process or the folder `cache` knows; the CPU needs no check.
-    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "there are no GPUs in this build"))]
     pub fn last_check(&self, cache: Option<&Path>) -> Option<Result<()>> {
-        #[cfg(feature = "gpu")]
-        if self.spec != DeviceSpec::Cpu {
-            return gpu::last_check(self, cache);
-        }
-        Some(Ok(()))
+        if self.spec == DeviceSpec::Cpu { Some(Ok(())) } else { gpu::last_check(self, cache) }
     }
 }
 
@@ -227,35 +212,30 @@ pub(crate) struct Opened {
 }
 
 /// Opens what `spec` asks for; `threads` are those of the CPU's pool.
-#[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "there are no GPUs in this build"))]
 pub(crate) fn open(spec: &DeviceSpec, cache: Option<&Path>, threads: Option<usize>) -> Result<Opened> {
     let mut passed_over = Vec::new();
     if *spec == DeviceSpec::Auto {
-        for d in devices() {
-            if matches!(d.kind, DeviceKind::Cpu { .. } | DeviceKind::Gpu { host: true, .. }) {
-                continue;
-            }
+        for d in AUTO.iter().flat_map(|name| gpu::devices(name)) {
             match open(&d.spec, cache, threads) {
                 Ok(opened) => return Ok(Opened { passed_over, ..opened }),
                 Err(e) => passed_over.push(e.to_string()),
             }
         }
     }
-    let Some((api, index)) = spec.gpu() else {
+    let Some((api, _)) = spec.gpu() else {
         let pool = match threads {
             Some(n) => Arc::new(Pool::new(n)?),
             None => shared_pool()?,
         };
         return Ok(Opened { backend: Backend::Cpu(pool), spec: DeviceSpec::Cpu, passed_over });
     };
-    #[cfg(feature = "gpu")]
-    if gpu::has(api) {
-        let gpu = gpu::open(api, index, cache)?;
-        gpu::check(&gpu, spec, cache, false)?;
-        return Ok(Opened { backend: Backend::Gpu(gpu), spec: spec.clone(), passed_over });
+    match gpu::open(spec, cache, false) {
+        Some(backend) => Ok(Opened { backend: backend?, spec: spec.clone(), passed_over }),
+        None => {
+            let feature = WAYS.iter().find(|w| w.0 == api).map_or("", |w| w.1);
+            Err(Error::Unsupported { message: format!("{spec}: {}", not_built(api, feature)) })
+        }
     }
-    let feature = WAYS.iter().find(|w| w.0 == api).map_or("", |w| w.1);
-    Err(Error::Unsupported { message: format!("{spec}: {}", not_built(api, feature)) })
 }
 
 /// The pool that models share unless they ask for their own.
@@ -314,6 +294,14 @@ mod tests {
         assert_eq!(all[0].memory.is_some(), cfg!(target_os = "linux"));
         assert!(all[0].available <= all[0].memory);
         all[0].check(None, true).unwrap();
+    }
+
+    #[test]
+    fn devices_are_listed_from_several_threads_at_once() {
+        let specs = || devices().into_iter().map(|d| d.spec).collect::<Vec<_>>();
+        let all: Vec<_> = (0..8).map(|_| std::thread::spawn(specs)).collect();
+        let all: Vec<_> = all.into_iter().map(|t| t.join().unwrap()).collect();
+        assert!(all.iter().all(|s| *s == all[0]), "{all:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! GPUs: which there are, and opening them.
+//! GPUs: which there are, and opening them. A build without GPUs has `no_gpu.rs` in its place.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use frit_gpu::device::Device as Gpu;
 use frit_gpu::driver::DeviceInfo;
 use frit_gpu::drivers::{APIS, Api};
 
+use crate::backend::Backend;
 use crate::device::{Device, DeviceKind, DeviceSpec};
 use crate::error::{Error, Result};
 use crate::selfcheck;
@@ -16,18 +17,12 @@ fn find(name: &str) -> Option<&'static Api> {
     APIS.iter().find(|a| a.name == name)
 }
 
-/// Whether this build reaches devices by the API `name`.
-pub(crate) fn has(name: &str) -> bool {
-    find(name).is_some()
-}
-
-/// What each API of this build finds.
-pub(crate) fn devices() -> Vec<Device> {
-    let of = |api: &Api| {
-        let found = (api.devices)().unwrap_or_default().into_iter().enumerate();
-        found.filter_map(|(i, info)| Some(describe(DeviceSpec::of(api.name, i)?, info))).collect::<Vec<_>>()
-    };
-    APIS.iter().flat_map(of).collect()
+/// What the API `name` finds; nothing if this build does not have it.
+pub(crate) fn devices(name: &str) -> Vec<Device> {
+    let found = find(name).and_then(|api| (api.devices)().ok()).unwrap_or_default();
+    let described =
+        found.into_iter().enumerate().map(|(i, info)| Some(describe(DeviceSpec::of(name, i)?, info)));
+    described.flatten().collect()
 }
 
 fn describe(spec: DeviceSpec, info: DeviceInfo) -> Device {
@@ -58,27 +53,32 @@ pub(crate) fn why_missing(name: &str) -> Option<Option<String>> {
 }
 
 /// What tells an open device from others: API, number, and the folder of its compiled kernels.
-type Key = (String, usize, Option<PathBuf>);
+type Key = (&'static str, usize, Option<PathBuf>);
+
+/// Opens what `spec` names after its self-check, which `anew` repeats; `None` if it is no GPU, or none that this build reaches.
+pub(crate) fn open(spec: &DeviceSpec, cache: Option<&Path>, anew: bool) -> Option<Result<Backend>> {
+    let (name, index) = spec.gpu()?;
+    let api = find(name)?;
+    let checked = |gpu: Arc<Gpu>| match selfcheck::check(&gpu, cache, anew) {
+        Ok(()) => Ok(Backend::Gpu(gpu)),
+        Err(why) => Err(failed(spec, &gpu.info().name, &why)),
+    };
+    Some(shared(api, index, cache).and_then(checked))
+}
 
 /// The device, opened once for all models that use it at the same time: they share its memory and its built kernels.
-pub(crate) fn open(name: &str, index: usize, cache: Option<&Path>) -> Result<Arc<Gpu>> {
+fn shared(api: &'static Api, index: usize, cache: Option<&Path>) -> Result<Arc<Gpu>> {
     static OPEN: Mutex<Option<HashMap<Key, Weak<Gpu>>>> = Mutex::new(None);
-    let api = find(name).ok_or_else(|| Error::name(format!("this build has no driver for {name}")))?;
     // The map is whole after every call; a panic elsewhere does not make it wrong.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();
-    let key = (name.to_owned(), index, cache.map(Path::to_path_buf));
+    let key = (api.name, index, cache.map(Path::to_path_buf));
     if let Some(gpu) = open.get(&key).and_then(Weak::upgrade) {
         return Ok(gpu);
     }
     let gpu = Gpu::new((api.open)(index)?, key.2.clone());
     open.insert(key, Arc::downgrade(&gpu));
     Ok(gpu)
-}
-
-/// The self-check of `gpu`, which is `spec`: see [`Device::check`].
-pub(crate) fn check(gpu: &Arc<Gpu>, spec: &DeviceSpec, cache: Option<&Path>, anew: bool) -> Result<()> {
-    selfcheck::check(gpu, cache, anew).map_err(|why| failed(spec, &gpu.info().name, &why))
 }
 
 /// See [`Device::last_check`].

@@ -40,7 +40,7 @@ mod embedder;
 mod error;
 mod fnv;
 mod generator;
-#[cfg(feature = "gpu")]
+#[cfg_attr(not(feature = "gpu"), path = "no_gpu.rs")]
 mod gpu;
 mod model;
 #[cfg(feature = "gpu")]

@@ -603,6 +603,8 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
     let arch: &'static Arch = arch::find(parts.form, &parts.architecture).map_err(fault)?;
     let tensors = parts.tensors.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone()));
     let described = arch.weights(tensors).map_err(fault)?;
+    // Opening a GPU can take seconds, which are none of the compiler's.
+    let opened = device::open(&options.device, options.cache.as_deref(), options.threads)?;
     let start = Instant::now();
     let built = match &arch.kind {
         Kind::Decoder(f) => decoder(f, &parts, &described, options)?,
@@ -617,7 +619,6 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
         }
     }
     let mut c = CompileOptions::default().precision(options.precision.clone());
-    let opened = device::open(&options.device, options.cache.as_deref(), options.threads)?;
     c.activations = options.activations.unwrap_or(opened.backend.activations());
     c.unfused = options.unfused;
     let build_time = start.elapsed();

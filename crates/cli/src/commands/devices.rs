@@ -151,7 +151,7 @@ fn in_words(d: &Device) -> Vec<(&'static str, String)> {
                 ("self-check", check),
             ];
             if *host {
-                words.push(("note", "the CPU itself; used only if it is asked for by name".into()));
+                words.push(("note", "this is the CPU itself, by a slower way".into()));
             }
             words
         }

@@ -1,5 +1,7 @@
 //! Which OpenCL devices there are, and their facts.
 
+use std::sync::{Mutex, PoisonError};
+
 use cl3::device::{
     CL_DEVICE_DOUBLE_FP_CONFIG, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_HOST_UNIFIED_MEMORY,
     CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_MAX_MEM_ALLOC_SIZE,
@@ -23,6 +25,9 @@ const HINT: &str = "install an OpenCL loader (Debian: ocl-icd-libopencl1) and th
 
 /// The devices of all platforms, in the loader's order.
 pub(super) fn all() -> Result<Vec<(cl_platform_id, cl_device_id)>, GpuError> {
+    // Loaders and platforms set themselves up at the first call, and not all of them bear two first calls at once.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _held = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !is_opencl_runtime_available() {
         return Err(GpuError::Library { library: "libOpenCL", hint: HINT.into() });
     }
