@@ -17,7 +17,7 @@ use crate::fnv::Fnv;
 use crate::snapshot::{self, Part, Snapshot, Taker};
 use crate::view::TensorView;
 
-pub use frit_compile::{Activations, Precision};
+pub use frit_compile::{Activations, Precision, Storage};
 
 /// How a graph is compiled. Start from `CompileOptions::default()` and set what differs.
 #[derive(Clone, Debug, Default)]

@@ -51,7 +51,9 @@ mod view;
 pub use batch::{Batch, BatchReply, Request};
 #[cfg(feature = "text")]
 pub use chat::{Message, Role};
-pub use compiled::{Activations, CompileOptions, Compiled, Outputs, Precision, Session, Weights, compile};
+pub use compiled::{
+    Activations, CompileOptions, Compiled, Outputs, Precision, Session, Storage, Weights, compile,
+};
 pub use device::{Device, DeviceKind, DeviceSpec, Missing, devices, missing_devices};
 pub use embedder::{EmbedOptions, Embedder, Pooling};
 pub use error::{Error, Result};

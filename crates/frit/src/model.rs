@@ -130,6 +130,12 @@ impl LoadOptions {
         self
     }
 
+    /// With intermediate values stored so.
+    pub fn precision(mut self, p: Precision) -> Self {
+        self.precision = p;
+        self
+    }
+
     /// On this device.
     pub fn device(mut self, d: DeviceSpec) -> Self {
         self.device = d;
