@@ -6,12 +6,45 @@ use std::sync::Arc;
 use frit_compile::{CompileOptions, compile};
 use frit_gpu::device::Device;
 use frit_gpu::driver::HostData;
+use frit_gpu::drivers::APIS;
 use frit_gpu::executor::Executable;
 use frit_gpu::session::Session;
 use frit_ir::op::Registry;
 use frit_ir::{Graph, Tensor};
 
 use crate::check::Outputs;
+
+/// The APIs by which there must be a device, by the features of this build: a machine without is no place for tests on GPUs.
+/// Beside CUDA, OpenCL need have none.
+pub fn required() -> Vec<&'static str> {
+    let all = [
+        ("metal", cfg!(feature = "metal")),
+        ("cuda", cfg!(feature = "cuda")),
+        ("opencl", cfg!(feature = "opencl") && !cfg!(feature = "cuda")),
+    ];
+    all.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name).collect()
+}
+
+/// Opens every device of every API of this build.
+///
+/// # Panics
+/// An API of [`required`] without a device, or a device that does not open.
+pub fn devices() -> Vec<Arc<Device>> {
+    let (mut all, mut reasons) = (Vec::new(), String::new());
+    for api in APIS {
+        let found = (api.devices)().unwrap_or_else(|e| {
+            reasons += &format!("\n{}: {e}", api.name);
+            vec![]
+        });
+        let open = |i| Device::new((api.open)(i).unwrap_or_else(|e| panic!("{e}")), None);
+        all.extend((0..found.len()).map(open));
+    }
+    for name in required() {
+        assert!(all.iter().any(|d| d.info().api == name), "there is no device by {name}{reasons}");
+    }
+    assert!(!all.is_empty(), "there is no device{reasons}");
+    all
+}
 
 /// Compiles `graph` for `device` and runs it once with `sizes` and `values` (inputs, parameters and states by name).
 ///

@@ -1,15 +1,13 @@
-//! Every op case on the GPU devices of this machine against the reference, op by op: on each OpenCL device, and with the
-//! feature `cuda` on each CUDA device. What a device cannot run stands in `tests/data/unsupported`, a list for each way of
+//! Every op case on the GPU devices of this machine against the reference, op by op: by OpenCL, CUDA and Metal, as the
+//! features `opencl`, `cuda` and `metal` say. What a device cannot run stands in `tests/data/unsupported`, a list for each way of
 //! reaching devices that may only shrink: a listed case that runs is a failure too. Nothing is read at run time, so that
 //! this program can be carried to another machine.
 
 use std::sync::{Arc, LazyLock};
 
 use frit_gpu::device::Device;
-use frit_gpu::driver::Driver;
-use frit_gpu::drivers::opencl::{self, OpenCl};
-use frit_ir::Dim;
 use frit_ir::op::{Case, Registry};
+use frit_ir::{DType, Dim};
 use frit_ops::case_graph;
 use frit_tests::check::{self, Checked};
 use frit_tests::gpu;
@@ -46,37 +44,10 @@ const TOGETHER: usize = 24;
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("opencl", include_str!("../data/unsupported/opencl.txt")),
     ("cuda", include_str!("../data/unsupported/cuda.txt")),
+    ("metal", include_str!("../data/unsupported/metal.txt")),
 ];
 
-/// The devices. There must be one of those that this build is for: a machine without is no place for this test.
-static DEVICES: LazyLock<Vec<Arc<Device>>> = LazyLock::new(|| {
-    let mut all = cuda_devices();
-    match opencl::devices() {
-        Ok(found) => all.extend((0..found.len()).map(|i| opened(OpenCl::open(i)))),
-        // Beside CUDA, OpenCL need not be there.
-        Err(e) if cfg!(feature = "cuda") => println!("{e}"),
-        Err(e) => panic!("{e}"),
-    }
-    assert!(!all.is_empty(), "no OpenCL device; for the CPU, install pocl-opencl-icd");
-    all
-});
-
-fn opened<D: Driver + 'static>(driver: Result<Arc<D>, frit_gpu::GpuError>) -> Arc<Device> {
-    Device::new(driver.unwrap_or_else(|e| panic!("{e}")), None)
-}
-
-#[cfg(feature = "cuda")]
-fn cuda_devices() -> Vec<Arc<Device>> {
-    use frit_gpu::drivers::cuda::{Cuda, devices};
-    let n = devices().unwrap_or_else(|e| panic!("{e}")).len();
-    assert!(n > 0, "no CUDA device");
-    (0..n).map(|i| opened(Cuda::open(i))).collect()
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cuda_devices() -> Vec<Arc<Device>> {
-    Vec::new()
-}
+static DEVICES: LazyLock<Vec<Arc<Device>>> = LazyLock::new(gpu::devices);
 
 fn unsupported(api: &str, op: &str, case: &str) -> bool {
     let lists = UNSUPPORTED.iter().filter(|(a, _)| *a == api);
@@ -120,12 +91,14 @@ fn check(registry: &Registry, op: &str, cases: &[&Case], device: &Arc<Device>) -
     };
     let name = cases.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join("; ");
     let listed = cases.iter().any(|c| unsupported(api, op, &c.name));
+    let f64s = |c: &Checked| c.graph.graph.values().iter().any(|v| v.ty.dtype == DType::F64);
+    let without = listed || !device.info().features.f64 && checked.as_ref().is_ok_and(f64s);
     match checked.and_then(|c| run(registry, &c, device)) {
-        Err(why) if listed && why.starts_with("unsupported") => vec![],
         Ok(()) if listed => vec![format!("{op}/{name} {on}: listed as unsupported, but runs")],
         Ok(()) => vec![],
         // One by one, so that the message names the one at fault.
         Err(_) if cases.len() > 1 => cases.iter().flat_map(|c| check(registry, op, &[c], device)).collect(),
+        Err(why) if without && why.starts_with("unsupported") => vec![],
         Err(why) => vec![format!("{op}/{name} {on}: {why}")],
     }
 }

@@ -5,14 +5,18 @@ use std::sync::LazyLock;
 
 use frit::{Activations, DType, Device, DeviceKind, EmbedOptions, LoadOptions, Model, Options};
 use frit_tests::reference::{self, Measured, measure};
-use frit_tests::{decoders, encoders, golden};
+use frit_tests::{decoders, encoders, golden, gpu};
 
 /// The devices. There must be one: a machine without is no place for this test.
 static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
     let all: Vec<Device> =
         frit::devices().into_iter().filter(|d| matches!(d.kind, DeviceKind::Gpu { .. })).collect();
     let cards: Vec<Device> = all.iter().filter(|d| !slow(d)).cloned().collect();
-    let devices = if cards.is_empty() { all } else { cards };
+    let devices = if cards.is_empty() { all.clone() } else { cards };
+    for api in gpu::required() {
+        let by = |d: &Device| d.spec.to_string().starts_with(api);
+        assert!(all.iter().any(by), "no GPU by {api}: {:?}", frit::missing_devices());
+    }
     assert!(!devices.is_empty(), "no GPU: {:?}", frit::missing_devices());
     devices
 });

@@ -8,34 +8,48 @@ use frit_gpu::catalog;
 use frit_gpu::device::Device;
 use frit_gpu::driver::{HostData, KernelSource};
 use frit_gpu::executor::Executable;
+use frit_ir::schedule::Step;
+use frit_ir::target::RowId;
 use frit_ops::case_graph;
 use frit_tests::check;
 use frit_tests::msl::Checker;
 use frit_tests::recorder::Recorder;
 
-/// The texts of all cases of all ops, each once; cases that the target has no kernel for have none. Ops that gave no text
-/// come second.
-fn texts() -> (Vec<KernelSource>, Vec<String>) {
+/// What all cases of all ops ask for; cases that the target has no kernel for ask for nothing.
+#[derive(Default)]
+struct Asked {
+    /// The texts, each once.
+    texts: Vec<KernelSource>,
+    /// The rows that they are of. Rows may share texts.
+    rows: HashSet<RowId>,
+    /// Ops that gave no new text.
+    without: Vec<String>,
+}
+
+fn asked() -> Asked {
     let (registry, recorder) = (frit_ops::registry(), Recorder::metal());
     let device = Device::new(recorder.clone(), None);
     let target = catalog::target(device.info());
-    let (mut all, mut without) = (Vec::new(), Vec::new());
+    let mut all = Asked::default();
     for op in registry.iter() {
         let before = device.builds();
         for c in (op.cases)() {
             let built = case_graph::build(&registry, op.name, &c)
                 .unwrap_or_else(|e| panic!("{}/{}: {e}", op.name, c.name));
             let Ok(compiled) = compile(&built.graph, &registry, &target, &check::options()) else { continue };
+            let steps = compiled.schedule.steps.iter();
+            let kernels = steps.filter_map(|s| if let Step::Kernel(k) = s { Some(k) } else { None });
+            all.rows.extend(kernels.flat_map(|k| &k.candidates).map(|c| c.row));
             let mut weights = |n: &str| built.values.get(n).map(|t| Arc::new(t.bytes().to_vec()) as HostData);
             Executable::load(compiled.schedule, &mut weights, &device)
                 .unwrap_or_else(|e| panic!("{}/{}: {e}", op.name, c.name));
         }
         if device.builds() == before {
-            without.push(op.name.to_owned());
+            all.without.push(op.name.to_owned());
         }
-        all.extend(recorder.take());
+        all.texts.extend(recorder.take());
     }
-    (all, without)
+    all
 }
 
 /// Checks all of `texts` on as many threads as there are cores; the faults.
@@ -55,18 +69,26 @@ fn faults(checker: &Checker, texts: &[KernelSource]) -> Vec<String> {
 #[test]
 fn every_kernel_of_the_cases_is_metal() {
     let checker = Checker::new().unwrap();
-    let (texts, without) = texts();
-    let rows: HashSet<&str> = texts.iter().map(|s| s.entry.as_str()).collect();
-    let missing: Vec<&str> = catalog::rows()
-        .filter(|r| !rows.contains(format!("frit_{}", r.row.name.replace('.', "_")).as_str()))
-        .map(|r| r.row.name)
-        .collect();
+    let Asked { texts, rows, without } = asked();
+    let numbered = catalog::rows().enumerate();
+    let missing = numbered.filter(|(i, _)| !rows.contains(&RowId(*i as u32))).map(|(_, r)| r.row.name);
+    let missing: Vec<&str> = missing.collect();
     let faults = faults(&checker, &texts);
     println!("{} kernel texts of {} rows, {} at fault", texts.len(), rows.len(), faults.len());
-    println!("ops without a text: {}", without.join(", "));
+    println!("ops without a text of their own: {}", without.join(", "));
     let shown: Vec<&str> = faults.iter().map(String::as_str).take(5).collect();
     assert!(faults.is_empty(), "{} faults, the first of them:\n{}", faults.len(), shown.join("\n"));
     assert!(missing.is_empty(), "no case asks for a kernel of these rows: {}", missing.join(", "));
+}
+
+/// What the driver itself runs, beside the rows.
+#[test]
+fn the_driver_s_own_kernel_is_metal() {
+    let header = include_str!("../../crates/gpu/kernels/compat/metal.h");
+    let body = include_str!("../../crates/gpu/src/drivers/metal/move_bytes.k");
+    let text = format!("#define GROUP_SIZE 32\n{header}\n{body}");
+    assert_eq!(Checker::new().unwrap().check(&text), Ok(()));
+    assert!(Checker::new().unwrap().check(&text.replace("= (CONSTANT u64 *)", "= (GLOBAL u64 *)")).is_err());
 }
 
 /// A small kernel with everything that a fault is planted in.

@@ -4,6 +4,7 @@ mod deps;
 mod docs;
 mod fetch;
 mod fuzz;
+mod metal;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,11 @@ const CHORES: &[Chore] = &[
     ),
     ("fuzz", "run the fuzz targets ([TARGET…] [--seconds N], 600 each unless given)", fuzz::run),
     ("kernels", "type-check the Metal text of every kernel that an op case asks for (needs clang)", kernels),
+    (
+        "verify-metal",
+        "on a Mac, run all that shows whether Metal works, and write target/verify-metal.md",
+        metal::run,
+    ),
     ("examples", "run every example on the real models, those outside the workspace too", examples),
     ("bless", "rewrite the expected results of the text goldens", bless),
 ];
@@ -37,7 +43,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let Some((_, _, run)) = args.first().and_then(|a| CHORES.iter().find(|(n, ..)| n == a)) else {
         for (name, what, _) in CHORES {
-            eprintln!("cargo xtask {name:10} {what}");
+            eprintln!("cargo xtask {name:12} {what}");
         }
         return ExitCode::from(2);
     };

@@ -31,8 +31,10 @@ pub enum DeviceSpec {
     OpenCl(usize),
 }
 
-/// How GPUs are reached: the name of the API, and the feature of this crate that brings it, if one does.
-const WAYS: [(&str, &str); 3] = [("cuda", "cuda"), ("metal", ""), ("opencl", "opencl")];
+/// How GPUs are reached: the name of the API, and the feature of this crate that brings it, if one does. Metal is on a Mac
+/// wherever GPUs are.
+const WAYS: [(&str, &str); 3] =
+    [("cuda", "cuda"), ("metal", if cfg!(target_os = "macos") { "gpu" } else { "" }), ("opencl", "opencl")];
 
 /// The APIs whose devices [`DeviceSpec::Auto`] takes, in this order.
 const AUTO: [&str; 2] = ["cuda", "metal"];

@@ -1,7 +1,8 @@
 //! What a run costs beside its kernels: the host's time to submit a segment of 200 launches and the time to their end, in
 //! one chain and in several side by side, with copies, timed, and many runs in flight.
 //!
-//! `cargo run --release -p frit-gpu --features opencl,cuda --example submit`
+//! `cargo run --release -p frit-gpu --features opencl,cuda --example submit`. On a Mac `-- --capture FILE.gputrace` records what
+//! runs for Xcode, with `MTL_CAPTURE_ENABLED=1` in the environment.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use frit_gpu::GpuError;
 use frit_gpu::driver::{
     BufferId, Dialect, Driver, KernelId, KernelSource, SegmentId, Submission, TicketId, Upload,
 };
+use frit_gpu::drivers::APIS;
 use frit_gpu::launch::{Launch, Span};
 
 const LAUNCHES: u32 = 200;
@@ -28,7 +30,12 @@ fn source(dialect: Dialect) -> KernelSource {
             "typedef unsigned uint32;\n#define ITEM threadIdx.x\n#define PARAMS\nextern \"C\" __global__ void \
              add(float *data, const unsigned char *block, unsigned at)"
         }
-        _ => {
+        Dialect::Metal => {
+            "#include <metal_stdlib>\nusing namespace metal;\ntypedef uint uint32;\n#define ITEM item\n#define PARAMS device\n\
+             #define at 0\n[[max_total_threads_per_threadgroup(256)]] kernel void add(device float *data [[buffer(0)]], \
+             device const uchar *block [[buffer(1)]], uint item [[thread_index_in_threadgroup]])"
+        }
+        Dialect::OpenCl => {
             "typedef uint uint32;\n#define ITEM get_local_id(0)\n#define PARAMS __global\n__kernel \
              __attribute__((reqd_work_group_size(256, 1, 1))) void add(__global float *data, \
              __global const uchar *block, uint at)"
@@ -102,7 +109,7 @@ fn measure(driver: &dyn Driver) -> Result<(), GpuError> {
     let again = start.elapsed().as_secs_f64() * 1e3;
     match loaded {
         Some(_) => println!("  built in {built:.1} ms, from its binary in {again:.2} ms"),
-        None => println!("  built in {built:.1} ms, its binary refused"),
+        None => println!("  built in {built:.1} ms, without a binary that it takes"),
     }
     let bytes = 1024 * u64::from(CHAINS);
     let (data, block) = (driver.allocate("the numbers", bytes)?, driver.allocate("the parameters", 4096)?);
@@ -188,25 +195,23 @@ fn check(
     Ok(())
 }
 
+/// Begins the recording that `--capture FILE` asks for.
+#[cfg(target_os = "macos")]
+fn capture() -> Result<Option<frit_gpu::drivers::metal::Capture>, GpuError> {
+    let to = std::env::args().skip_while(|a| a != "--capture").nth(1);
+    let start = |to: String| frit_gpu::drivers::metal::Metal::open(0)?.capture(to.as_ref());
+    to.map(start).transpose()
+}
+
 fn main() -> Result<(), GpuError> {
+    #[cfg(target_os = "macos")]
+    let _recording = capture()?;
     let mut all: Vec<Arc<dyn Driver>> = Vec::new();
-    #[cfg(feature = "cuda")]
-    match frit_gpu::drivers::cuda::devices() {
-        Ok(found) => {
-            for i in 0..found.len() {
-                all.push(frit_gpu::drivers::cuda::Cuda::open(i)?);
-            }
+    for api in APIS {
+        match (api.devices)() {
+            Ok(found) => all.extend((0..found.len()).map(api.open).collect::<Result<Vec<_>, _>>()?),
+            Err(e) => println!("{e}"),
         }
-        Err(e) => println!("{e}"),
-    }
-    #[cfg(feature = "opencl")]
-    match frit_gpu::drivers::opencl::devices() {
-        Ok(found) => {
-            for i in 0..found.len() {
-                all.push(frit_gpu::drivers::opencl::OpenCl::open(i)?);
-            }
-        }
-        Err(e) => println!("{e}"),
     }
     all.sort_by_key(|d| d.info().api);
     all.iter().try_for_each(|d| measure(d.as_ref()))

@@ -1,7 +1,7 @@
 //! A kernel row together with its text: what each table of the catalog is made of. Plain data, no functions.
 
 pub use frit_ir::rows::{
-    BLOCKS, COMPUTE, F32S, FLOATS, PLAIN, UNITS, WEIGHTS, WHOLE, int, one, optional, real, rest,
+    BLOCKS, COMPUTE, F32S, FLOATS, INTS, PLAIN, UNITS, WEIGHTS, WHOLE, int, one, optional, real, rest,
 };
 pub use frit_ir::target::{Cmp, Count, Guard, KernelRow, LayoutClass, OperandSpec, ParamSpec, ParamType};
 

@@ -31,6 +31,9 @@ pub const COMPUTE: &[DType] = WHOLE.split_at(13).0;
 /// Those that are no truth values.
 pub const NUMBERS: &[DType] = WHOLE.split_at(12).0;
 
+/// Integer types of whole bytes.
+pub const INTS: &[DType] = NUMBERS.split_at(4).1;
+
 /// Float types.
 pub const FLOATS: &[DType] = WHOLE.split_at(4).0;
 
@@ -124,6 +127,7 @@ mod tests {
         assert!(F32S.iter().all(|d| d.is_float() && *d != DType::F64));
         assert_eq!(COMPUTE.last(), Some(&DType::Bool));
         assert!(NUMBERS.iter().all(|d| d.is_float() || d.is_int()));
+        assert!(INTS.iter().all(|d| d.is_int()));
         let blocks: Vec<DType> = DType::all().filter(|d| d.is_block()).collect();
         assert_eq!((blocks.len(), BLOCKS), (BLOCKS.len(), &UNITS[..BLOCKS.len()]));
         assert!(BLOCKS.iter().all(|d| d.is_block()));

@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 
 use frit_ir::dim::Dim;
+use frit_ir::dtype::Kind;
 use frit_ir::expr::Scalar;
 use frit_ir::graph::Type;
 use frit_ir::op::{Case, CaseInput, Cost, InferCtx, Layout, Lowered, NodeCtx, OpError, RefCtx, Tolerance};
@@ -81,6 +82,17 @@ pub(crate) fn cost(ctx: &NodeCtx) -> Cost {
     Cost { flops: n * Dim::from(20i64), bytes: util::moved(ctx) }
 }
 
+/// The bits of infinity of a float type, by which a kernel that sees bits tells numbers from NaN; 0 of other types.
+fn infinity(dtype: DType) -> i64 {
+    match dtype {
+        DType::F64 => f64::INFINITY.to_bits() as i64,
+        DType::F32 => f32::INFINITY.to_bits().into(),
+        DType::F16 => 0x7c00,
+        DType::BF16 => 0x7f80,
+        _ => 0,
+    }
+}
+
 /// The values that kernels ask for; `rows` is how many rows there are to order.
 pub(crate) fn lower(ctx: &NodeCtx, descending: bool) -> Result<Lowered, OpError> {
     let out = &ctx.outputs[0];
@@ -91,6 +103,8 @@ pub(crate) fn lower(ctx: &NodeCtx, descending: bool) -> Result<Lowered, OpError>
     Ok(Lowered::default()
         .int("axis", axis)
         .int("descending", i64::from(descending))
+        .int("signed", i64::from(out.dtype.info().kind == Kind::Signed))
+        .int("infinity", infinity(out.dtype))
         .int("extent", extent)
         .int("k", out.shape[axis].clone())
         .int("rows", rows)

@@ -1,6 +1,7 @@
 //! The rows of all kernels, and the target of a device made of them.
 
 mod moves;
+mod order;
 mod pointwise;
 mod products;
 mod rowwise;
@@ -13,7 +14,7 @@ use crate::driver::DeviceInfo;
 use crate::row::{COMPUTE, GpuRow, Needs};
 
 /// The tables in the order of preference.
-static FILES: &[&[GpuRow]] = &[products::ROWS, rowwise::ROWS, moves::ROWS, pointwise::ROWS];
+static FILES: &[&[GpuRow]] = &[products::ROWS, rowwise::ROWS, order::ROWS, moves::ROWS, pointwise::ROWS];
 
 /// Groups for each compute unit that keep a device busy.
 const GROUPS_PER_UNIT: u32 = 16;

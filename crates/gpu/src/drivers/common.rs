@@ -160,7 +160,7 @@ impl<M, K, S, T> State<M, K, S, T> {
     }
 
     /// The buffer `id`, if there is one.
-    #[cfg(any(feature = "opencl", feature = "cuda"))]
+    #[cfg(any(feature = "opencl", feature = "cuda", target_os = "macos"))]
     pub fn buffer(&self, id: BufferId) -> Option<&M> {
         self.buffers.get(&id).map(|(m, _)| m)
     }

@@ -9,12 +9,12 @@ use crate::error::GpuError;
 mod common;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-#[cfg(test)]
-mod metal;
+#[cfg(any(test, target_os = "macos"))]
+pub mod metal;
 pub mod null;
 #[cfg(feature = "opencl")]
 pub mod opencl;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", target_os = "macos"))]
 mod slots;
 
 /// A way of reaching devices.
@@ -32,6 +32,8 @@ pub struct Api {
 pub static APIS: &[Api] = &[
     #[cfg(feature = "cuda")]
     Api { name: "cuda", devices: cuda::devices, open: |i| Ok(cuda::Cuda::open(i)?) },
+    #[cfg(target_os = "macos")]
+    Api { name: "metal", devices: metal::devices, open: |i| Ok(metal::Metal::open(i)?) },
     #[cfg(feature = "opencl")]
     Api { name: "opencl", devices: opencl::devices, open: |i| Ok(opencl::OpenCl::open(i)?) },
 ];

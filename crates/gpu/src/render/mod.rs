@@ -13,6 +13,7 @@ use frit_ir::dtype::Kind;
 use frit_ir::expr::Expr;
 use frit_ir::target::{Count, OperandSpec};
 
+use crate::catalog;
 use crate::driver::{Dialect, KernelSource};
 use crate::error::GpuError;
 use crate::row::GpuRow;
@@ -78,7 +79,7 @@ pub fn render(dialect: Dialect, spec: &Spec) -> Result<Rendered, GpuError> {
     let (operands, lists) = names(spec)?;
     let present = operands.iter().filter(|o| o.form.is_some()).map(|o| o.name.clone()).collect();
     let params = Params::new(spec.row, present, spec.wide);
-    let entry = format!("frit_{}", spec.row.row.name.replace('.', "_"));
+    let entry = format!("frit_{}", text_name(spec.row).replace('.', "_"));
     let mut t = String::new();
     let idx = if spec.wide { "i64" } else { "i32" };
     let _ = writeln!(t, "#define GROUP_SIZE {}", spec.row.group);
@@ -111,6 +112,12 @@ pub fn render(dialect: Dialect, spec: &Spec) -> Result<Rendered, GpuError> {
         shared: spec.row.shared,
     };
     Ok(Rendered { source, params })
+}
+
+/// The name of the first row with this text, so that rows which share one share built kernels too.
+fn text_name(row: &GpuRow) -> &'static str {
+    let same = |r: &&GpuRow| r.source == row.source && r.defines == row.defines;
+    catalog::rows().find(same).unwrap_or(row).row.name
 }
 
 /// Buffer arguments: those of the operands, and one for scratch.

@@ -1,3 +1,22 @@
-//! Metal: so far only what its driver decides, as plain data; nothing carries it out yet, so it is compiled for tests alone.
+//! Metal, on macOS. `plan` decides everything as plain data and is tested on every platform; the rest carries it out and is
+//! built on macOS alone. One command queue; a run is one command buffer: upload by blits, launches in one encoder with
+//! barriers where they must wait (or as indirect command buffers encoded once), downloads by blits into memory of its own.
 
+#[cfg(target_os = "macos")]
+mod capture;
+#[cfg(target_os = "macos")]
+mod device;
+#[cfg(target_os = "macos")]
+mod driver;
+#[cfg(target_os = "macos")]
+mod encode;
+#[cfg(target_os = "macos")]
+mod objects;
 mod plan;
+#[cfg(target_os = "macos")]
+mod times;
+
+#[cfg(target_os = "macos")]
+pub use capture::Capture;
+#[cfg(target_os = "macos")]
+pub use driver::{Metal, devices};

@@ -20,6 +20,90 @@ pub(super) const MOST_COMMANDS: usize = 1 << 14;
 /// Where the results of a run begin in its slot.
 const SLOT_ALIGN: u64 = 256;
 
+/// Bytes that a write or a read moves at a time where the host does not see buffers; a multiple of [`UNIT`].
+pub(super) const STAGE: u64 = 64 << 20;
+
+/// The first of Apple's families on which segments become indirect command buffers. Earlier ones have them too, but there it
+/// has not been shown that a launch from one costs less than a launch encoded anew, which has fewer ways to go wrong.
+const FIRST_REPLAY: u32 = 9;
+
+/// Most launches that counters time in one run: a buffer of counters takes 32 KiB, two counters of 8 bytes a launch.
+const MOST_SAMPLED: usize = (32 << 10) / 16;
+
+/// What a device tells of itself, as far as it decides how the driver works.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Abilities {
+    /// The device reads the host's memory.
+    pub unified: bool,
+    /// The latest of Apple's families that it belongs to; 0 for devices of others.
+    pub apple: u32,
+    /// It notes times where encoders begin and end.
+    pub samples: bool,
+}
+
+/// How the driver works on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// The host reads and writes buffers where they lie; else through a slot and a blit.
+    pub shared: bool,
+    /// Segments are encoded once, into indirect command buffers; else anew by every run.
+    pub replay: bool,
+    /// Counters time the launches of a timed run; else the command buffer that each then has.
+    pub samples: bool,
+}
+
+/// How the driver works on a device of these abilities.
+pub(super) fn way(a: Abilities) -> Way {
+    Way { shared: a.unified, replay: a.apple >= FIRST_REPLAY, samples: a.samples }
+}
+
+/// Whether counters time a timed run of `launches` launches.
+pub(super) fn sampled(way: Way, launches: usize) -> bool {
+    way.samples && (1..=MOST_SAMPLED).contains(&launches)
+}
+
+/// Compute units by words of a device's name, the first that is in it: Metal does not tell. Those of the largest chip of each
+/// name up to the M4, by Apple's data sheets.
+const UNITS: &[(&str, u32)] = &[("Ultra", 80), ("Max", 40), ("Pro", 20), ("Apple", 10), ("Intel", 10)];
+
+/// Compute units of a device of this name; what a card is likely to have if nothing is known.
+pub(super) fn units(name: &str) -> u32 {
+    UNITS.iter().find(|(word, _)| name.split(' ').any(|w| w.contains(word))).map_or(40, |(_, units)| *units)
+}
+
+/// What the codes of `MTLCommandBufferError` mean, by number.
+const FAULTS: &[(isize, &str)] = &[
+    (1, "an error inside Metal"),
+    (2, "it took too long and was stopped"),
+    (3, "a kernel left its buffers"),
+    (4, "the process may not use the device, after too many faults"),
+    (7, "the process may not use the device now"),
+    (8, "the device has no memory left for it"),
+    (9, "a buffer in use was gone"),
+    (11, "the device was removed"),
+    (12, "a kernel's stack overflowed"),
+];
+
+/// What the code of a command buffer's error means.
+pub(super) fn fault(code: isize) -> &'static str {
+    FAULTS.iter().find(|(c, _)| *c == code).map_or("an error that Metal does not name", |(_, text)| text)
+}
+
+/// Times of the host in nanoseconds and of the device in its own unit, taken at the same moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub host: u64,
+    pub device: u64,
+}
+
+/// Nanoseconds from `origin` to `at`, both of the device, by two moments around them. Nothing if the moments are one.
+pub(super) fn nanoseconds(at: u64, origin: u64, before: Moment, after: Moment) -> u64 {
+    let (host, device) =
+        (after.host.saturating_sub(before.host), after.device.saturating_sub(before.device).max(1));
+    let n = u128::from(at.saturating_sub(origin)) * u128::from(host) / u128::from(device);
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
 /// A byte that commands move: of the run's slot of host memory, or of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {

@@ -189,3 +189,54 @@ fn long_segments_are_cut() {
     assert_eq!(pieces(MOST_COMMANDS).len(), 1);
     assert_eq!(pieces(MOST_COMMANDS + 1), [0..MOST_COMMANDS, MOST_COMMANDS..MOST_COMMANDS + 1]);
 }
+
+#[test]
+fn abilities_decide_the_way() {
+    let of = |unified, apple, samples| way(Abilities { unified, apple, samples });
+    assert_eq!(of(true, 7, true), Way { shared: true, replay: false, samples: true });
+    assert_eq!(of(true, 9, true), Way { shared: true, replay: true, samples: true });
+    assert_eq!(of(false, 0, false), Way { shared: false, replay: false, samples: false });
+    assert_eq!(STAGE % UNIT, 0);
+    assert!(sampled(of(true, 7, true), 1) && sampled(of(true, 7, true), 2048));
+    assert!(
+        !sampled(of(true, 7, true), 0)
+            && !sampled(of(true, 7, true), 2049)
+            && !sampled(of(true, 7, false), 1)
+    );
+}
+
+#[test]
+fn names_tell_the_units() {
+    let all = [
+        ("Apple M1", 10),
+        ("Apple M2 Pro", 20),
+        ("Apple M3 Max", 40),
+        ("Apple M2 Ultra", 80),
+        ("Apple Paravirtual device", 10),
+        ("Intel(R) Iris(TM) Plus Graphics 655", 10),
+        ("AMD Radeon Pro 5500M", 20),
+        ("AMD Radeon RX 580", 40),
+    ];
+    for (name, want) in all {
+        assert_eq!(units(name), want, "{name}");
+    }
+}
+
+#[test]
+fn faults_have_a_meaning() {
+    assert_eq!(fault(8), "the device has no memory left for it");
+    assert_eq!(fault(99), "an error that Metal does not name");
+    assert!(FAULTS.is_sorted_by_key(|f| f.0));
+}
+
+#[test]
+fn times_of_the_device_become_nanoseconds() {
+    let moment = |host, device| Moment { host, device };
+    // A clock of 24 MHz over one second.
+    let (a, b) = (moment(1_000_000_000, 500), moment(2_000_000_000, 24_000_500));
+    assert_eq!(nanoseconds(12_000_500, 500, a, b), 500_000_000);
+    assert_eq!(nanoseconds(400, 500, a, b), 0, "before the origin");
+    assert_eq!(nanoseconds(700, 500, a, a), 0, "no time between the moments");
+    let far = moment(u64::MAX, u64::MAX);
+    assert_eq!(nanoseconds(u64::MAX, 0, Moment::default(), far), u64::MAX);
+}
