@@ -12,3 +12,4 @@ pub mod null;
 pub mod random;
 pub mod recorder;
 pub mod reference;
+pub mod timing;

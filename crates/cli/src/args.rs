@@ -260,6 +260,12 @@ pub struct BenchArgs {
     /// Measured runs, after one that is not counted; the best is reported.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = count, allow_negative_numbers = true)]
     pub runs: usize,
+    /// Where the time goes, by kernel, of the prompt and of one generated token, in a run of its own; attention counts every position of its cache, in use or not.
+    #[arg(long)]
+    pub profile: bool,
+    /// Write when each step of such a run ran, as JSON that ui.perfetto.dev and about:tracing open.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<String>,
     /// One JSON document.
     #[arg(long)]
     pub json: bool,

@@ -351,6 +351,24 @@ fn pages_go_to_new_files_or_nowhere() {
     assert_eq!(fs::read_dir(&f.0).unwrap().count(), 1);
 }
 
+#[test]
+fn traces_of_runs_go_to_new_files_or_nowhere() {
+    let m = golden().to_str().unwrap().to_owned();
+    let f = Folder::new("hostile-trace");
+    let write = |to: &str| {
+        let args =
+            ["bench", &m, "--prompt", "4", "--tokens", "1", "--runs", "1", "--device", "cpu", "--trace"];
+        frit().args(args).arg(f.path(to)).output().unwrap()
+    };
+    one_line(&write("no/such/folder.json"), "folder.json");
+    one_line(&write(""), "Is a directory");
+    assert_eq!(fs::read_dir(&f.0).unwrap().count(), 0);
+    let out = write("trace.json");
+    assert!(out.status.success() && out.stderr.is_empty(), "{}", text(&out.stderr));
+    assert!(!text(&out.stdout).contains("encode"), "{}", text(&out.stdout));
+    assert_eq!(fs::read_dir(&f.0).unwrap().count(), 1);
+}
+
 #[cfg(unix)]
 #[test]
 fn readers_that_leave_early() {

@@ -99,6 +99,41 @@ fn inspect_is_one_document_whose_parts_agree() {
 }
 
 #[test]
+fn a_profile_says_where_the_time_goes() {
+    let f = Folder::new("json-trace");
+    let (model, file) = (golden(), f.path("trace.json"));
+    let args = ["bench", &model, "--prompt", "20", "--tokens", "2", "--runs", "1", "--device", "cpu"];
+    let v = document(&[&args[..], &["--json", "--profile", "--trace", &file]].concat());
+    form("bench", &v);
+    let mut steps = 0;
+    for part in ["prefill", "decode"] {
+        let kernels = list(&v, &format!("/profile/{part}/kernels"));
+        steps += kernels.iter().map(|k| k["steps"].as_u64().unwrap()).sum::<u64>();
+        let share: f64 = kernels.iter().map(|k| k["share"].as_f64().unwrap()).sum();
+        assert!((share - 1.0).abs() < 1e-9, "{share}");
+    }
+    let trace: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let events = list(&trace, "/traceEvents");
+    let of = |category: &str| events.iter().filter(|e| e["cat"] == category).count() as u64;
+    assert_eq!((of("step"), of("run")), (steps, 2));
+    // In words it follows the figures.
+    let out = frit().args(args).arg("--profile").output().unwrap();
+    let words = text(&out.stdout);
+    assert!(out.status.success() && out.stderr.is_empty(), "{}", text(&out.stderr));
+    let lines = |start: &str| words.lines().filter(|l| l.starts_with(start)).count();
+    assert_eq!(
+        (
+            lines("prefill: encode"),
+            lines("decode of one token: encode"),
+            lines("kernel "),
+            lines("attention ")
+        ),
+        (1, 1, 2, 2),
+        "{words}"
+    );
+}
+
+#[test]
 fn the_page_holds_the_document_and_loads_nothing() {
     let f = Folder::new("json-page");
     let file = f.path("page.html");

@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use frit_ir::schedule::{Region, Schedule, Weight, WeightSource};
 use frit_ir::sizes::SessionSizes;
+use frit_ir::times::RunTimes;
 
 use crate::args::{Args, Kernel, MAX_RANK, Operand, Param};
 use crate::bind::{Bound, Slot, Tables, Window};
 use crate::buffer::Buffer;
+use crate::clock::Clock;
 use crate::error::ExecError;
 use crate::isa::Isa;
 use crate::pack;
@@ -242,6 +244,8 @@ pub struct Session {
     exe: Arc<Executable>,
     sizes: SessionSizes,
     bound: bool,
+    /// How long binding took for the run to come.
+    binding: Duration,
     values: Vec<i64>,
     ready: Vec<Ready>,
     operands: Vec<Operand>,
@@ -284,6 +288,7 @@ impl Session {
         Ok(Session {
             sizes,
             bound: false,
+            binding: Duration::ZERO,
             values: Vec::with_capacity(t.sizes.len()),
             ready: Vec::with_capacity(t.steps.len()),
             operands: Vec::with_capacity(operands),
@@ -395,12 +400,29 @@ impl Session {
     /// # Errors
     /// An input that was never set, sizes that do not fit, a kernel that failed.
     pub fn run(&mut self) -> Result<(), ExecError> {
+        self.run_steps(None).map(drop)
+    }
+
+    /// As [`Session::run`], noting when each step ran.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_timed(&mut self) -> Result<RunTimes, ExecError> {
+        self.bind()?;
+        let clock = Clock::start(self.ready.len());
+        let encode = self.run_steps(Some(&clock))?;
+        let wait = clock.now();
+        Ok(RunTimes { encode, submit: Duration::ZERO, wait, steps: clock.steps() })
+    }
+
+    /// Runs every step once, and gives how long binding took for it.
+    fn run_steps(&mut self, clock: Option<&Clock>) -> Result<Duration, ExecError> {
         self.bind()?;
         if let Some(i) = self.given.iter().position(|g| !g) {
             return Err(ExecError::InputMissing(self.exe.schedule.inputs[i].name.clone()));
         }
-        let exe = self.exe.clone();
-        let steps = Steps { session: self, exe: &exe };
+        let (exe, binding) = (self.exe.clone(), std::mem::take(&mut self.binding));
+        let steps = Steps { session: self, exe: &exe, clock };
         let mut from = 0;
         while from < steps.session.ready.len() {
             let stop = AtomicUsize::new(usize::MAX);
@@ -411,7 +433,7 @@ impl Session {
             })?;
             from = stop.into_inner();
         }
-        Ok(())
+        Ok(binding)
     }
 
     /// Evaluates every extent for the current sizes, picks kernels and fills the operand tables. Does nothing while the sizes
@@ -420,7 +442,7 @@ impl Session {
         if self.bound {
             return Ok(());
         }
-        let exe = self.exe.clone();
+        let (exe, begin) = (self.exe.clone(), Instant::now());
         let t = &exe.tables;
         // A failed bind must not leave half-filled tables behind as if they were whole.
         self.ready.clear();
@@ -434,6 +456,7 @@ impl Session {
         for step in &t.steps {
             self.bind_step(step)?;
         }
+        self.binding = begin.elapsed();
         self.bound = true;
         Ok(())
     }
@@ -516,6 +539,8 @@ fn most_params(b: &Bound) -> usize {
 struct Steps<'a> {
     session: &'a Session,
     exe: &'a Executable,
+    /// Of a timed run.
+    clock: Option<&'a Clock>,
 }
 
 // SAFETY: threads read the session's tables; what they write through operand pointers is kept apart by each kernel's split
@@ -528,6 +553,8 @@ impl Steps<'_> {
     fn walk(&self, from: usize, stop: &AtomicUsize, at: &AtomicUsize, team: Team) {
         let n = self.session.ready.len();
         let start = Instant::now();
+        let clock = self.clock.filter(|_| team.thread == 0);
+        let mut begin = clock.map(Clock::now);
         for i in from..n {
             let step = &self.session.ready[i];
             let slice = |(a, b): (u32, u32)| a as usize..b as usize;
@@ -548,6 +575,9 @@ impl Steps<'_> {
                 }
             }
             team.barrier();
+            if let (Some(c), Some(from)) = (clock, begin) {
+                begin = Some(c.note(i, from));
+            }
             // A thread ahead of this one may have stored a later number already; only this step's number means stop here.
             if stop.load(Ordering::Relaxed) == i + 1 {
                 return;

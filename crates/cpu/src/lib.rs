@@ -3,6 +3,7 @@
 pub mod args;
 mod bind;
 pub mod buffer;
+mod clock;
 pub mod error;
 pub mod executor;
 pub mod expr;

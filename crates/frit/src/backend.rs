@@ -15,6 +15,7 @@ use frit_ir::target::Target;
 use smallvec::SmallVec;
 
 use crate::error::Result;
+use crate::trace::Trace;
 
 /// Extents of a value.
 pub(crate) type Dims = SmallVec<[usize; 8]>;
@@ -192,6 +193,12 @@ impl Session {
     pub fn run(&mut self) -> Result<()> {
         either!(self, Session::s => s.run()?);
         Ok(())
+    }
+
+    /// The same, timed.
+    pub fn run_timed(&mut self) -> Result<Trace> {
+        let times = either!(self, Session::s => s.run_timed()?);
+        Ok(Trace::of(self, times))
     }
 
     /// Extents of output `slot` at the sizes of the last run.

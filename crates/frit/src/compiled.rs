@@ -15,6 +15,7 @@ use crate::device::{self, DeviceSpec, Opened};
 use crate::error::{Error, Result};
 use crate::fnv::Fnv;
 use crate::snapshot::{self, Part, Snapshot, Taker};
+use crate::trace::Trace;
 use crate::view::TensorView;
 
 pub use frit_compile::{Activations, Precision, Storage};
@@ -322,6 +323,23 @@ impl Session {
     /// [`Error::Name`] for an input that is unknown, missing or given twice, [`Error::Value`] for a wrong type,
     /// [`Error::Shape`] for extents that do not fit, [`Error::Device`] when a kernel fails.
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Outputs<'_>> {
+        self.set_inputs(inputs)?;
+        self.inner.run()?;
+        Ok(Outputs { session: &self.inner })
+    }
+
+    /// As [`Session::run`], noting when each step runs. Slower: on some devices steps then run one after the other.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_timed(&mut self, inputs: &[(&str, &Tensor)]) -> Result<(Outputs<'_>, Trace)> {
+        self.set_inputs(inputs)?;
+        let trace = self.inner.run_timed()?;
+        Ok((Outputs { session: &self.inner }, trace))
+    }
+
+    /// Takes the sizes from the inputs and gives them to the backend.
+    fn set_inputs(&mut self, inputs: &[(&str, &Tensor)]) -> Result<()> {
         let exe = self.inner.executable();
         let ports = &exe.schedule().inputs;
         for (i, (name, _)) in inputs.iter().enumerate() {
@@ -360,8 +378,7 @@ impl Session {
                 self.inner.set_input(slot, t.bytes())?;
             }
         }
-        self.inner.run()?;
-        Ok(Outputs { session: &self.inner })
+        Ok(())
     }
 
     /// A copy of every state of the graph.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::backend::{Executable, Session};
 use crate::error::{Error, Result};
+use crate::trace::Trace;
 
 /// The inputs of a text model's graph, by their slots.
 #[derive(Clone, Copy)]
@@ -44,6 +45,8 @@ pub(crate) struct Decoder {
     positions: Vec<i32>,
     kv_len: Vec<i32>,
     rows: Vec<i32>,
+    /// The steps so far, while they are timed.
+    trace: Option<Trace>,
 }
 
 impl Decoder {
@@ -80,6 +83,7 @@ impl Decoder {
             positions: Vec::with_capacity(chunk.max(batch)),
             kv_len: Vec::with_capacity(batch),
             rows: Vec::with_capacity(rows.max(batch)),
+            trace: None,
         })
     }
 
@@ -91,6 +95,7 @@ impl Decoder {
             positions: Vec::with_capacity(self.positions.capacity()),
             kv_len: Vec::with_capacity(self.kv_len.capacity()),
             rows: Vec::with_capacity(self.rows.capacity()),
+            trace: None,
             ..*self
         })
     }
@@ -105,6 +110,23 @@ impl Decoder {
     ///
     /// Shorter parts are padded on the left: position −1 is not written, and what the padding computes is not read.
     pub fn step_all(&mut self, parts: &[Part<'_>]) -> Result<&[f32]> {
+        let asked = self.set(parts)?;
+        match &mut self.trace {
+            None => self.session.run()?,
+            Some(trace) => trace.append(self.session.run_timed()?),
+        }
+        self.logits(asked)
+    }
+
+    /// The first rows of logits of the last step.
+    pub fn logits(&self, rows: usize) -> Result<&[f32]> {
+        let logits: &[f32] = bytemuck::try_cast_slice(self.session.output(self.slots.logits))
+            .map_err(|e| Error::value(format!("logits: {e}")))?;
+        Ok(&logits[..rows * self.vocabulary])
+    }
+
+    /// Sets sizes and inputs for a step of these parts, and gives how many rows of logits they ask for.
+    fn set(&mut self, parts: &[Part<'_>]) -> Result<usize> {
         let vocabulary = self.vocabulary;
         if let Some(bad) = parts.iter().flat_map(|p| p.tokens).find(|t| **t as usize >= vocabulary) {
             return Err(Error::value(format!(
@@ -135,10 +157,17 @@ impl Decoder {
         s.set_input(self.slots.positions, bytemuck::cast_slice(&self.positions))?;
         s.set_input(self.slots.kv_len, bytemuck::cast_slice(&self.kv_len))?;
         s.set_input(self.slots.rows, bytemuck::cast_slice(&self.rows))?;
-        s.run()?;
-        let logits: &[f32] = bytemuck::try_cast_slice(s.output(self.slots.logits))
-            .map_err(|e| Error::value(format!("logits: {e}")))?;
-        Ok(&logits[..asked * vocabulary])
+        Ok(asked)
+    }
+
+    /// Times the next steps until [`Decoder::end_trace`].
+    pub fn start_trace(&mut self) {
+        self.trace = Some(Trace::default());
+    }
+
+    /// What was timed since [`Decoder::start_trace`].
+    pub fn end_trace(&mut self) -> Trace {
+        self.trace.take().unwrap_or_default()
     }
 
     /// Size of the vocabulary.

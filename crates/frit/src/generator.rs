@@ -9,6 +9,7 @@ use crate::decoder::Decoder;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::snapshot::{Snapshot, Taker};
+use crate::trace::Trace;
 #[cfg(feature = "text")]
 use frit_formats::tokenizer::{EncodeOptions, TokenStream};
 
@@ -329,6 +330,18 @@ impl Generator {
         }
         let rest = &tokens[at..];
         self.step(rest, rest.len() - 1..rest.len())
+    }
+
+    /// As [`Generator::feed`], noting when each step of each run runs: one run for every `chunk` tokens. Slower.
+    ///
+    /// # Errors
+    /// As [`Generator::feed`].
+    pub fn feed_timed(&mut self, tokens: &[u32]) -> Result<(&[f32], Trace)> {
+        self.decoder.start_trace();
+        let fed = self.feed(tokens).map(drop);
+        let trace = self.decoder.end_trace();
+        fed?;
+        Ok((self.decoder.logits(1)?, trace))
     }
 
     /// Runs `tokens` behind what the context holds and gives the logits of every one, a row of the vocabulary's size each.

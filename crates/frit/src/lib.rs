@@ -46,6 +46,7 @@ mod model;
 #[cfg(feature = "gpu")]
 mod selfcheck;
 mod snapshot;
+mod trace;
 mod view;
 
 pub use batch::{Batch, BatchReply, Request};
@@ -65,6 +66,7 @@ pub use frit_ops::build::Builder;
 pub use generator::{Cancel, End, Generator, Options, Piece, Reply, SamplingOptions, Stats, StopReason};
 pub use model::{Limits, LoadOptions, Model, Task};
 pub use snapshot::Snapshot;
+pub use trace::{Total, Trace, TraceRun, TraceStep};
 pub use view::{Element, TensorView};
 
 /// Graphs in depth: types, expressions, ops of your own, the text format. Less stable than the rest of this crate.

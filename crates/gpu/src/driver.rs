@@ -5,10 +5,11 @@
 //! later and after a run submitted before. Host memory handed to a call may be reused as soon as the call returns.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::GpuError;
 use crate::launch::{Launch, Span};
+
+pub use frit_ir::times::StepTime;
 
 /// The language that a driver's compiler reads; each has a header of its own in `kernels/compat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,17 +119,6 @@ pub struct Submission<'a> {
     pub timed: bool,
 }
 
-/// When a launch ran, counted from the start of its run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepTime {
-    /// [`Launch::step`].
-    pub step: u32,
-    /// Its begin.
-    pub start: Duration,
-    /// Its end.
-    pub end: Duration,
-}
-
 /// Memory of the host that is copied to a device. Holding it keeps the file mapped.
 pub type HostData = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
@@ -196,8 +186,8 @@ pub trait Driver: Send + Sync {
     /// An unknown segment or buffer, a lost device. What goes wrong on the device shows at [`Driver::wait`].
     fn submit(&self, run: &Submission) -> Result<TicketId, GpuError>;
 
-    /// Waits for a run, copies its downloads into `output` (which has their length) and gives the times of its launches if
-    /// it was timed. Every ticket is waited for once; dropping one unwaited for is [`Driver::forget`].
+    /// Waits for a run, copies its downloads into `output` (which has their length) and, if it was timed, says when each of its
+    /// launches ([`Launch::step`]) ran. Every ticket is waited for once; dropping one unwaited for is [`Driver::forget`].
     ///
     /// # Errors
     /// An unknown ticket; whatever went wrong on the device since it was submitted.

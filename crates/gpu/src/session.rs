@@ -2,14 +2,16 @@
 //! the launches of each outcome are encoded once, and a run is one upload, one submission and its downloads.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use frit_ir::Sym;
 use frit_ir::schedule::{Port, Region};
 use frit_ir::sizes::SessionSizes;
+use frit_ir::times::RunTimes;
 
 use crate::bind::{Bound, Candidate, Slot, Window};
 use crate::catalog;
-use crate::driver::{BufferId, SegmentId, StepTime, Submission, TicketId, Upload};
+use crate::driver::{BufferId, SegmentId, Submission, TicketId, Upload};
 use crate::error::GpuError;
 use crate::executor::Executable;
 use crate::launch::{Launch, Span};
@@ -63,6 +65,8 @@ pub struct Session {
     segments: Vec<(Outcome, SegmentId)>,
     segment: Option<SegmentId>,
     encoded: usize,
+    /// How long binding took for the run to come.
+    binding: Duration,
     last: Outputs,
 }
 
@@ -100,6 +104,7 @@ impl Session {
             segments: Vec::new(),
             segment: None,
             encoded: 0,
+            binding: Duration::ZERO,
             last: Outputs::default(),
             exe: exe.clone(),
         })
@@ -247,6 +252,15 @@ impl Session {
         Ok(())
     }
 
+    /// As [`Session::run`], noting when each step ran. Slower: on some devices launches then run one after the other.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_timed(&mut self) -> Result<RunTimes, GpuError> {
+        self.last = self.submit(true)?.wait()?;
+        Ok(std::mem::take(&mut self.last.times))
+    }
+
     /// Submits a run without waiting for it; `timed` notes when each step runs. The results belong to the ticket: later
     /// runs do not change them. Runs of a session execute in the order they were submitted.
     ///
@@ -254,6 +268,7 @@ impl Session {
     /// An input that was never set, sizes that do not fit, a lost device.
     pub fn submit(&mut self, timed: bool) -> Result<Ticket, GpuError> {
         self.bind()?;
+        let begin = Instant::now();
         if let Some(i) = self.given.iter().position(|g| !g) {
             return Err(GpuError::InputMissing(self.exe.schedule().inputs[i].name.clone()));
         }
@@ -273,6 +288,8 @@ impl Session {
         let run = Submission { upload, segments, downloads: &downloads, timed };
         let id = self.exe.device.driver().submit(&run)?;
         self.dirty = None;
+        outputs.times.encode = std::mem::take(&mut self.binding);
+        outputs.times.submit = begin.elapsed();
         Ok(Ticket { exe: self.exe.clone(), id: Some(id), outputs })
     }
 
@@ -282,7 +299,7 @@ impl Session {
         if self.bound {
             return Ok(());
         }
-        let exe = self.exe.clone();
+        let (exe, begin) = (self.exe.clone(), Instant::now());
         self.given.fill(false);
         self.segment = None;
         if let Err(e) = exe.tables.sizes.evaluate(self.sizes.next(), &mut self.values) {
@@ -309,6 +326,7 @@ impl Session {
             self.touch(0, exe.tables.block);
         }
         self.segment = self.segment_of(outcome)?;
+        self.binding = begin.elapsed();
         self.bound = true;
         Ok(())
     }
@@ -450,7 +468,9 @@ impl Ticket {
     pub fn wait(mut self) -> Result<Outputs, GpuError> {
         let mut outputs = std::mem::take(&mut self.outputs);
         if let Some(id) = self.id.take() {
-            outputs.times = self.exe.device.driver().wait(id, outputs.packed_mut())?;
+            let begin = Instant::now();
+            outputs.times.steps = self.exe.device.driver().wait(id, outputs.packed_mut())?;
+            outputs.times.wait = begin.elapsed();
             outputs.align();
         }
         Ok(outputs)
@@ -474,8 +494,8 @@ pub struct Outputs {
     data: Vec<u128>,
     /// First byte, number of bytes, extents.
     ports: Vec<(usize, usize, Vec<usize>)>,
-    /// When each step ran, if the run was timed.
-    pub times: Vec<StepTime>,
+    /// How long the run took; its steps, if it was timed.
+    pub times: RunTimes,
 }
 
 impl Outputs {

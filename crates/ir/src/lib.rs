@@ -19,6 +19,7 @@ pub mod symbols;
 pub mod target;
 pub mod tensor;
 pub mod text;
+pub mod times;
 pub mod verify;
 
 pub use attr::{Attr, Attrs};

@@ -5,9 +5,7 @@ mod page;
 mod steps;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
-use std::path::Path;
 
 use serde::Serialize;
 
@@ -64,24 +62,14 @@ pub fn run(a: &InspectArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// Writes the page to `file`, under another name first, or to standard output for `-`.
+/// Writes the page to `file`, or to standard output for `-`.
 fn html(page: &str, file: &str) -> Result<(), Failure> {
     if file == "-" {
         let mut out = std::io::stdout().lock();
         out.write_all(page.as_bytes())?;
         return Ok(out.flush()?);
     }
-    let (path, part) = (Path::new(file), format!("{file}.part"));
-    // A device or a pipe is written to, not replaced.
-    if path.metadata().is_ok_and(|m| !m.is_file()) {
-        return fs::write(path, page).map_err(|e| Failure::Error(format!("{file}: {e}")));
-    }
-    let written = fs::write(&part, page).and_then(|()| fs::rename(&part, path));
-    written.map_err(|e| {
-        // The error that is on its way says more than a failed removal could.
-        let _ = fs::remove_file(&part);
-        Failure::Error(format!("{file}: {e}"))
-    })
+    output::file(file, page.as_bytes())
 }
 
 fn summary(model: &Model) -> Summary {
