@@ -155,7 +155,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let prefill = begin.elapsed();
         let begin = Instant::now();
         let mut last = first;
-        while let Some(piece) = reply.next() {
+        for piece in reply {
             last = piece?.token;
         }
         let decode = begin.elapsed();
