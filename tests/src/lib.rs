@@ -7,6 +7,7 @@ pub mod encoders;
 pub mod gguf;
 pub mod golden;
 pub mod gpu;
+pub mod guarded;
 pub mod msl;
 pub mod null;
 pub mod random;

@@ -1,6 +1,7 @@
 //! Every op case on the GPU devices of this machine against the reference, op by op: by OpenCL, CUDA and Metal, as the
 //! features `opencl`, `cuda` and `metal` say. What a device cannot run stands in `tests/data/unsupported`, a list for each way of
-//! reaching devices that may only shrink: a listed case that runs is a failure too. Nothing is read at run time, so that
+//! reaching devices that may only shrink: a listed case that runs is a failure too. Every launch runs with guards around its
+//! operands first. Nothing is read at run time, so that
 //! this program can be carried to another machine.
 
 use std::sync::{Arc, LazyLock};
@@ -11,6 +12,7 @@ use frit_ir::{DType, Dim};
 use frit_ops::case_graph;
 use frit_tests::check::{self, Checked};
 use frit_tests::gpu;
+use frit_tests::guarded::Guarded;
 
 /// Most distinct kernels that the cases of all ops may take on one device.
 const MOST_BUILDS: usize = 400;
@@ -47,7 +49,10 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("metal", include_str!("../data/unsupported/metal.txt")),
 ];
 
-static DEVICES: LazyLock<Vec<Arc<Device>>> = LazyLock::new(gpu::devices);
+static DEVICES: LazyLock<Vec<Arc<Device>>> = LazyLock::new(|| {
+    let guarded = |d: Arc<Device>| Device::new(Arc::new(Guarded::new(d.driver().clone())), None);
+    gpu::devices().into_iter().map(guarded).collect()
+});
 
 fn unsupported(api: &str, op: &str, case: &str) -> bool {
     let lists = UNSUPPORTED.iter().filter(|(a, _)| *a == api);
@@ -123,6 +128,32 @@ fn check_op(op: &str) {
     }
     let n = failures.len();
     assert!(n == 0, "{n} failures of {} cases of {op}:\n{}", cases.len(), failures.join("\n"));
+}
+
+/// Kernels of `flip` with `to` in place of `from`: what the first case with work says on the first device.
+fn with_fault(from: &str, to: &str) -> Result<(), String> {
+    let driver = DEVICES[0].driver().clone();
+    let device = Device::new(Arc::new(Guarded::new(driver).with_fault(from, to)), None);
+    let registry = frit_ops::registry();
+    let cases = (registry.get("flip").expect("an op of the registry").cases)();
+    let checked = cases.iter().map(|c| Checked::new(&registry, "flip", c).expect("a case"));
+    let mut some =
+        checked.filter(|c| c.graph.values.values().any(|t| t.shape().iter().product::<usize>() > 1));
+    run(&registry, &some.next().expect("a case with elements"), &device)
+}
+
+#[test]
+fn writes_out_of_place_are_seen() {
+    let store = "STORE(out, i, ";
+    assert!(include_str!("../../crates/gpu/kernels/flip.k").contains(store));
+    assert_eq!(with_fault(store, store), Ok(()));
+    for (place, says) in [("LEN(out)", "behind"), ("-1", "before")] {
+        let also = format!("STORE(out, {place}, 0); {store}");
+        let got = with_fault(store, &also).expect_err(says);
+        assert!(got.contains("of `out`") && got.contains("was written"), "{says}: {got}");
+    }
+    let got = with_fault(store, "STORE(x, i, 0); STORE(out, i, ").expect_err("an input");
+    assert!(got.contains("byte 0 of `x`"), "{got}");
 }
 
 frit_tests::test_each_op!(check_op);

@@ -1,80 +1,14 @@
 //! Every kernel that the op cases ask of a Metal device, type-checked by clang, and planted faults that it must find.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
-use frit_compile::compile;
-use frit_gpu::catalog;
-use frit_gpu::device::Device;
-use frit_gpu::driver::{HostData, KernelSource};
-use frit_gpu::executor::Executable;
-use frit_ir::schedule::Step;
-use frit_ir::target::RowId;
-use frit_ops::case_graph;
-use frit_tests::check;
 use frit_tests::msl::Checker;
-use frit_tests::recorder::Recorder;
-
-/// What all cases of all ops ask for; cases that the target has no kernel for ask for nothing.
-#[derive(Default)]
-struct Asked {
-    /// The texts, each once.
-    texts: Vec<KernelSource>,
-    /// The rows that they are of. Rows may share texts.
-    rows: HashSet<RowId>,
-    /// Ops that gave no new text.
-    without: Vec<String>,
-}
-
-fn asked() -> Asked {
-    let (registry, recorder) = (frit_ops::registry(), Recorder::metal());
-    let device = Device::new(recorder.clone(), None);
-    let target = catalog::target(device.info());
-    let mut all = Asked::default();
-    for op in registry.iter() {
-        let before = device.builds();
-        for c in (op.cases)() {
-            let built = case_graph::build(&registry, op.name, &c)
-                .unwrap_or_else(|e| panic!("{}/{}: {e}", op.name, c.name));
-            let Ok(compiled) = compile(&built.graph, &registry, &target, &check::options()) else { continue };
-            let steps = compiled.schedule.steps.iter();
-            let kernels = steps.filter_map(|s| if let Step::Kernel(k) = s { Some(k) } else { None });
-            all.rows.extend(kernels.flat_map(|k| &k.candidates).map(|c| c.row));
-            let mut weights = |n: &str| built.values.get(n).map(|t| Arc::new(t.bytes().to_vec()) as HostData);
-            Executable::load(compiled.schedule, &mut weights, &device)
-                .unwrap_or_else(|e| panic!("{}/{}: {e}", op.name, c.name));
-        }
-        if device.builds() == before {
-            all.without.push(op.name.to_owned());
-        }
-        all.texts.extend(recorder.take());
-    }
-    all
-}
-
-/// Checks all of `texts` on as many threads as there are cores; the faults.
-fn faults(checker: &Checker, texts: &[KernelSource]) -> Vec<String> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let check = |part: &[KernelSource]| {
-        let fault = |s: &KernelSource| checker.check(&s.text).err().map(|e| format!("{}: {e}", s.entry));
-        part.iter().filter_map(fault).collect::<Vec<_>>()
-    };
-    std::thread::scope(|scope| {
-        let parts = texts.chunks(texts.len().div_ceil(threads).max(1));
-        let running: Vec<_> = parts.map(|p| scope.spawn(move || check(p))).collect();
-        running.into_iter().flat_map(|r| r.join().expect("a checking thread")).collect()
-    })
-}
+use frit_tests::recorder::{Asked, Recorder, asked, faults};
 
 #[test]
 fn every_kernel_of_the_cases_is_metal() {
     let checker = Checker::new().unwrap();
-    let Asked { texts, rows, without } = asked();
-    let numbered = catalog::rows().enumerate();
-    let missing = numbered.filter(|(i, _)| !rows.contains(&RowId(*i as u32))).map(|(_, r)| r.row.name);
-    let missing: Vec<&str> = missing.collect();
-    let faults = faults(&checker, &texts);
-    println!("{} kernel texts of {} rows, {} at fault", texts.len(), rows.len(), faults.len());
+    let Asked { texts, missing, without } = asked(&Recorder::metal());
+    let faults = faults(&texts, &|s| checker.check(&s.text));
+    println!("{} kernel texts, {} at fault", texts.len(), faults.len());
     println!("ops without a text of their own: {}", without.join(", "));
     let shown: Vec<&str> = faults.iter().map(String::as_str).take(5).collect();
     assert!(faults.is_empty(), "{} faults, the first of them:\n{}", faults.len(), shown.join("\n"));

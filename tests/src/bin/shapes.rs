@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use frit::{DType, DeviceSpec, LoadOptions, Model, Options, Precision, Storage, Tensor};
+use frit::{DType, DeviceSpec, Generator, LoadOptions, Model, Options, Precision, Storage, Tensor};
 
 /// Extents of a Qwen3 model.
 struct Shape {
@@ -166,6 +166,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             rate(prompt, prefill),
             decode.as_secs_f64() * 1e3 / tokens as f64,
             rate(tokens, decode),
+        );
+    }
+    generator.clear();
+    profile("prefill", &mut generator, &ids)?;
+    profile("decode", &mut generator, &[7])
+}
+
+/// Times of the kernels of one step, those that take longest first.
+fn profile(what: &str, g: &mut Generator, tokens: &[u32]) -> Result<(), Box<dyn std::error::Error>> {
+    let (_, trace) = g.feed_timed(tokens)?;
+    println!("{what}: {} steps", trace.runs().iter().map(|r| r.steps.len()).sum::<usize>());
+    for t in trace.totals() {
+        println!(
+            "  {:24} {:5} × {:9.1} µs, {:8.1} GFLOP/s, {:7.1} GB/s",
+            t.kernel,
+            t.count,
+            t.time.as_secs_f64() * 1e6 / t.count.max(1) as f64,
+            t.flops_per_second() / 1e9,
+            t.bytes_per_second() / 1e9,
         );
     }
     Ok(())

@@ -3,8 +3,8 @@
 use frit_ir::DType;
 
 use crate::row::{
-    COMPUTE, Cmp, Count, Exprs, F32S, FLOATS, GpuRow, Guard, KERNEL, KernelRow, LayoutClass, OperandSpec,
-    PLAIN, ParamSpec, WEIGHTS, int, one, optional, real, rest,
+    COMPUTE, Cmp, Count, Exprs, F32S, FLOATS, GpuRow, Guard, KERNEL, KernelRow, LayoutClass, Needs,
+    OperandSpec, PLAIN, ParamSpec, WEIGHTS, int, one, optional, real, rest,
 };
 
 /// Rows of x up to which 32 lanes sum a column.
@@ -91,6 +91,46 @@ const ATTENTION: &[OperandSpec] = &[
     optional("key_mask", &[DType::Bool], LayoutClass::Rows),
 ];
 
+const ATTENTION_PARAMS: &[ParamSpec] = &[
+    real("scale"),
+    int("causal"),
+    int("window_left"),
+    int("window_right"),
+    real("softcap"),
+    int("ring"),
+    int("t"),
+    int("d"),
+    int("dv"),
+];
+
+/// An operand that this row does without.
+const fn never(name: &'static str) -> OperandSpec {
+    optional(name, &[], LayoutClass::Dense)
+}
+
+const fn whole(param: &'static str) -> Guard {
+    Guard { param, cmp: Cmp::MultipleOf, value: 8 }
+}
+
+/// Without pages, a bias, sinks, a mask of keys and the logarithms of sums.
+const PLAIN_ATTENTION: KernelRow = KernelRow {
+    op: "attention",
+    inputs: &[
+        one("q", F32S, LayoutClass::Rows),
+        one("k", F32S, LayoutClass::Rows),
+        one("v", F32S, LayoutClass::Rows),
+        optional("kv_len", I32, LayoutClass::Dense),
+        optional("offset", I32, LayoutClass::Dense),
+        never("table"),
+        never("bias"),
+        never("sinks"),
+        never("key_mask"),
+    ],
+    outputs: &[one("out", F32S, LayoutClass::Dense), never("lse")],
+    params: ATTENTION_PARAMS,
+    ..PLAIN
+};
+
 /// Rows of this file.
 pub(super) static ROWS: &[GpuRow] = &[
     GpuRow {
@@ -124,6 +164,18 @@ pub(super) static ROWS: &[GpuRow] = &[
     },
     GpuRow {
         row: KernelRow {
+            name: "attention.decode",
+            guards: &[most("t", 8), whole("d"), whole("dv"), most("d", 256), most("dv", 256)],
+            ..PLAIN_ATTENTION
+        },
+        source: include_str!("../../kernels/special/cuda/attention_decode.k"),
+        needs: Some(Needs::Hopper),
+        // Whole clusters of 8.
+        grid: "max(8, q_d0*t*k_d1*8)",
+        ..KERNEL
+    },
+    GpuRow {
+        row: KernelRow {
             name: "attention",
             op: "attention",
             inputs: ATTENTION,
@@ -131,14 +183,7 @@ pub(super) static ROWS: &[GpuRow] = &[
                 one("out", F32S, LayoutClass::Dense),
                 optional("lse", &[DType::F32], LayoutClass::Dense),
             ],
-            params: &[
-                real("scale"),
-                int("causal"),
-                int("window_left"),
-                int("window_right"),
-                real("softcap"),
-                int("ring"),
-            ],
+            params: ATTENTION_PARAMS,
             ..PLAIN
         },
         source: include_str!("../../kernels/attention.k"),

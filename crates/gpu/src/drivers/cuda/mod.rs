@@ -21,6 +21,8 @@ use crate::driver::{
 };
 use crate::error::GpuError;
 use crate::launch::{self, Launch, Span};
+pub use nvrtc::Compiler;
+
 use graph::{Prepared, Segment, Timed};
 use objects::{Context, Entered, Event, Module, Pinned, Stream, text_of};
 

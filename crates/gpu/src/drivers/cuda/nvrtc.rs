@@ -25,7 +25,7 @@ const OPTIONS: &[&str] = &[
 
 /// NVRTC as it was found.
 #[derive(Clone, Debug)]
-pub(super) struct Compiler {
+pub struct Compiler {
     /// Major and minor version.
     pub version: (i32, i32),
     /// Capabilities it builds for, in its order.
@@ -34,6 +34,9 @@ pub(super) struct Compiler {
 
 impl Compiler {
     /// Finds NVRTC.
+    ///
+    /// # Errors
+    /// [`GpuError::Library`] where it is not, [`GpuError::TooOld`] where it is older than 12.0.
     pub fn new() -> Result<Compiler, GpuError> {
         static PRESENT: OnceLock<bool> = OnceLock::new();
         // SAFETY: opens the library and closes it again.
@@ -58,6 +61,9 @@ impl Compiler {
     }
 
     /// What to build for on a device of this capability: `sm_…`, for Hopper with the instructions that only it has.
+    ///
+    /// # Errors
+    /// [`GpuError::Library`] if this NVRTC builds for no such device.
     pub fn arch(&self, capability: u32) -> Result<String, GpuError> {
         let name = |arch| if arch == 90 && capability == 90 { "sm_90a".into() } else { format!("sm_{arch}") };
         best(&self.archs, capability).map(name).ok_or_else(|| {
@@ -67,7 +73,10 @@ impl Compiler {
         })
     }
 
-    /// Builds `text`; the error is the compiler's log.
+    /// Builds `text` to machine code.
+    ///
+    /// # Errors
+    /// The compiler's log.
     pub fn build(&self, arch: &str, name: &str, text: &str) -> Result<Vec<u8>, String> {
         let program = Program::new(name, text)?;
         let arch = format!("--gpu-architecture={arch}");

@@ -20,7 +20,8 @@ struct Declared {
 
 /// The parameter struct of a kernel.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Layout {
+pub struct Layout {
+    /// Name of the kernel.
     pub entry: String,
     operands: Vec<Declared>,
     /// Place of the offset of the scratch.
@@ -96,7 +97,7 @@ impl Access {
 }
 
 /// What a block says.
-pub(super) struct Decoded {
+pub struct Decoded {
     /// The operands in the order of the struct: inputs, then results.
     pub operands: Vec<Access>,
     /// First byte of the scratch in the last buffer argument.
@@ -123,6 +124,17 @@ fn size_of(ty: &str) -> u64 {
 }
 
 impl Layout {
+    /// Of each operand, in the order of the struct: the buffer argument that it is found from, and the place in the block of
+    /// its offset there.
+    pub fn places(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.operands.iter().map(|o| (o.pointer, o.at))
+    }
+
+    /// The place in the block of the offset of the scratch in the last buffer argument, if there is one.
+    pub fn scratch(&self) -> Option<usize> {
+        self.scratch
+    }
+
     /// Reads the text of a kernel.
     ///
     /// # Errors

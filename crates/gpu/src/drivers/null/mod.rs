@@ -28,11 +28,10 @@ use crate::error::GpuError;
 use crate::launch::{Launch, Span};
 
 pub use journal::{Call, Held, Ran};
-pub use layout::Access;
+pub use layout::{Access, Decoded, Layout};
 
 use journal::Journal;
 use known::Known;
-use layout::Layout;
 use run::Segment;
 
 /// Buffer arguments of a kernel that every device takes: Metal's are the fewest.
