@@ -58,8 +58,7 @@ pub fn run(
     sizes: &[(&str, i64)],
     values: &HashMap<String, Tensor>,
 ) -> Result<Outputs, String> {
-    let target = frit_gpu::catalog::target(device.info());
-    let compiled = compile(graph, registry, &target, options).map_err(|e| match e {
+    let compiled = compile(graph, registry, &device.target(), options).map_err(|e| match e {
         frit_compile::CompileError::NoRow(_) => format!("unsupported: {e}"),
         e => format!("compile: {e}"),
     })?;

@@ -13,4 +13,7 @@ pub mod null;
 pub mod random;
 pub mod recorder;
 pub mod reference;
+/// The op of the example with one of its own.
+#[path = "../../examples/custom_op/src/snake.rs"]
+pub mod snake;
 pub mod timing;

@@ -7,13 +7,15 @@ use frit_compile::compile;
 use frit_gpu::GpuError;
 use frit_gpu::catalog;
 use frit_gpu::device::Device;
+use frit_gpu::driver::HostData;
 use frit_gpu::driver::{
     BufferId, DeviceInfo, Dialect, Driver, Features, KernelId, KernelSource, SegmentId, StepTime, Submission,
     TicketId,
 };
-use frit_gpu::driver::HostData;
 use frit_gpu::executor::Executable;
 use frit_gpu::launch::{Launch, Span};
+use frit_gpu::row::GpuRow;
+use frit_ir::op::{OpDef, Registry};
 use frit_ir::schedule::Step;
 use frit_ir::target::RowId;
 use frit_ops::case_graph;
@@ -146,21 +148,10 @@ pub struct Asked {
 pub fn asked(recorder: &Arc<Recorder>) -> Asked {
     let registry = frit_ops::registry();
     let device = Device::new(recorder.clone(), None);
-    let target = catalog::target(device.info());
     let (mut all, mut rows) = (Asked::default(), HashSet::new());
     for op in registry.iter() {
         let before = device.builds();
-        for c in (op.cases)() {
-            let built = case_graph::build(&registry, op.name, &c)
-                .unwrap_or_else(|e| panic!("{}/{}: {e}", op.name, c.name));
-            let Ok(compiled) = compile(&built.graph, &registry, &target, &check::options()) else { continue };
-            let steps = compiled.schedule.steps.iter();
-            let kernels = steps.filter_map(|s| if let Step::Kernel(k) = s { Some(k) } else { None });
-            rows.extend(kernels.flat_map(|k| &k.candidates).map(|c| c.row));
-            let mut weights = |n: &str| built.values.get(n).map(|t| Arc::new(t.bytes().to_vec()) as HostData);
-            Executable::load(compiled.schedule, &mut weights, &device)
-                .unwrap_or_else(|e| panic!("{}/{}: {e}", op.name, c.name));
-        }
+        ask(&device, &registry, op, &mut rows);
         if device.builds() == before {
             all.without.push(op.name);
         }
@@ -172,11 +163,44 @@ pub fn asked(recorder: &Arc<Recorder>) -> Asked {
     all
 }
 
+/// The texts that the cases of the op `name` ask of the device that `recorder` stands for, with these rows beside its own.
+///
+/// # Panics
+/// As [`asked`]; if there is no such op.
+pub fn asked_of(
+    recorder: &Arc<Recorder>,
+    rows: &[&'static GpuRow],
+    registry: &Registry,
+    name: &str,
+) -> Vec<KernelSource> {
+    let device = Device::new(recorder.clone(), None).with_rows(rows);
+    ask(&device, registry, registry.get(name).expect("an op of the registry"), &mut HashSet::new());
+    recorder.take()
+}
+
+/// Loads the cases of `op` that the device has kernels for; notes their rows.
+fn ask(device: &Arc<Device>, registry: &Registry, op: &OpDef, rows: &mut HashSet<RowId>) {
+    let target = device.target();
+    for c in (op.cases)() {
+        let failed = |e: String| -> ! { panic!("{}/{}: {e}", op.name, c.name) };
+        let built = case_graph::build(registry, op.name, &c).unwrap_or_else(|e| failed(e.to_string()));
+        let Ok(compiled) = compile(&built.graph, registry, &target, &check::options()) else { continue };
+        let steps = compiled.schedule.steps.iter();
+        let kernels = steps.filter_map(|s| if let Step::Kernel(k) = s { Some(k) } else { None });
+        rows.extend(kernels.flat_map(|k| &k.candidates).map(|c| c.row));
+        let mut weights = |n: &str| built.values.get(n).map(|t| Arc::new(t.bytes().to_vec()) as HostData);
+        Executable::load(compiled.schedule, &mut weights, device).unwrap_or_else(|e| failed(e.to_string()));
+    }
+}
+
 /// What `check` finds wrong in `texts`, looked for on as many threads as there are cores.
 ///
 /// # Panics
 /// If `check` does.
-pub fn faults(texts: &[KernelSource], check: &(dyn Fn(&KernelSource) -> Result<(), String> + Sync)) -> Vec<String> {
+pub fn faults(
+    texts: &[KernelSource],
+    check: &(dyn Fn(&KernelSource) -> Result<(), String> + Sync),
+) -> Vec<String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let part = |part: &[KernelSource]| {
         let fault = |s: &KernelSource| check(s).err().map(|e| format!("{}: {e}", s.entry));

@@ -1,7 +1,8 @@
 //! Every kernel that the op cases ask of a Metal device, type-checked by clang, and planted faults that it must find.
 
 use frit_tests::msl::Checker;
-use frit_tests::recorder::{Asked, Recorder, asked, faults};
+use frit_tests::recorder::{Asked, Recorder, asked, asked_of, faults};
+use frit_tests::snake;
 
 #[test]
 fn every_kernel_of_the_cases_is_metal() {
@@ -13,6 +14,16 @@ fn every_kernel_of_the_cases_is_metal() {
     let shown: Vec<&str> = faults.iter().map(String::as_str).take(5).collect();
     assert!(faults.is_empty(), "{} faults, the first of them:\n{}", faults.len(), shown.join("\n"));
     assert!(missing.is_empty(), "no case asks for a kernel of these rows: {}", missing.join(", "));
+}
+
+/// The kernel of the example with an op of its own.
+#[test]
+fn a_kernel_of_a_program_s_own_is_metal() {
+    let checker = Checker::new().unwrap();
+    let rows: Vec<_> = snake::DEVICE.iter().collect();
+    let texts = asked_of(&Recorder::metal(), &rows, &snake::registry().unwrap(), snake::NAME);
+    assert!(!texts.is_empty());
+    assert_eq!(faults(&texts, &|s| checker.check(&s.text)), Vec::<String>::new());
 }
 
 /// What the driver itself runs, beside the rows.

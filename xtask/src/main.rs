@@ -125,13 +125,15 @@ fn examples(_: &[String]) -> Result<(), String> {
     }
     // Packages outside the workspace, with their arguments; one folder for all builds what they share once.
     for (n, args) in [
-        ("app", [full(fetch::SMOLLM2), full(fetch::MINILM_FOLDER)]),
-        ("web", [full(fetch::SMOLLM2), "--check".to_owned()]),
+        ("app", vec![full(fetch::SMOLLM2), full(fetch::MINILM_FOLDER)]),
+        ("web", vec![full(fetch::SMOLLM2), "--check".to_owned()]),
+        ("custom_op", vec![]),
     ] {
         println!("-- {n}, outside the workspace");
         let manifest = format!("examples/{n}/Cargo.toml");
         let run = ["run", "--release", "--quiet", "--locked", "--target-dir", "target/examples"];
-        let run = [&run[..], &["--manifest-path", &manifest, "--", &args[0], &args[1]]].concat();
+        let mut run = [&run[..], &["--manifest-path", &manifest, "--"]].concat();
+        run.extend(args.iter().map(String::as_str));
         sh("cargo", &run)?;
     }
     Ok(())

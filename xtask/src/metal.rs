@@ -38,6 +38,8 @@ const STEPS: &[(&str, &[&str])] = &[
             "metal,every-case",
             "--test",
             "conformance_gpu",
+            "--test",
+            "custom",
             "--",
             "--nocapture",
         ],

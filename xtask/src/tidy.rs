@@ -28,6 +28,8 @@ const UNSAFE: &[&str] = &[
     "crates/cpu/",
     "crates/gpu/src/drivers/",
     "crates/formats/src/map",
+    "crates/frit/src/custom.rs",
+    "examples/custom_op/src/snake.rs",
     "tests/",
     "crates/models/tests/allocation.rs",
     "crates/formats/tests/hostile/memory.rs",

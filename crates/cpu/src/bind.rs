@@ -5,10 +5,12 @@ use frit_ir::DType;
 use frit_ir::op::ParamValue;
 use frit_ir::schedule::{KernelStep, Operand as Place, Region, Schedule, SizeGuard, Step};
 use frit_ir::sizes::{DimId, PortDims, Sizes};
+use frit_ir::target::RowId;
 
 use crate::args::Kernel;
 use crate::error::ExecError;
 use crate::expr::Program;
+use crate::host::HostKernel;
 use crate::isa::Isa;
 use crate::target;
 
@@ -21,10 +23,19 @@ pub(crate) enum Slot {
     Float(f64),
 }
 
+/// What runs: a kernel of this crate, or one of its user's with the number of its inputs.
+#[derive(Clone, Copy)]
+pub(crate) enum Code {
+    /// Of this crate.
+    Built(Kernel),
+    /// Of its user's.
+    Host(&'static HostKernel, usize),
+}
+
 /// One candidate of a step.
 pub(crate) struct Candidate {
     pub guards: Vec<(DimId, SizeGuard)>,
-    pub kernel: Kernel,
+    pub code: Code,
     pub params: Vec<Slot>,
     pub scratch: DimId,
 }
@@ -58,11 +69,11 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Resolves every kernel and expression of `s` for `isa`.
+    /// Resolves every kernel and expression of `s` for `isa`; the target's first rows are those of `host`.
     ///
     /// # Errors
-    /// A row that this build lacks, an expression that cannot be compiled.
-    pub fn new(s: &Schedule, isa: Isa) -> Result<Tables, ExecError> {
+    /// A row that this build lacks, or one of `host` that asks for too much; an expression that cannot be compiled.
+    pub fn new(s: &Schedule, isa: Isa, host: &[&'static HostKernel]) -> Result<Tables, ExecError> {
         let mut dims = Sizes::new(s);
         // Ports first: an extent that they share with steps is theirs in messages.
         let (inputs, outputs) = (dims.ports("input", &s.inputs), dims.ports("output", &s.outputs));
@@ -71,7 +82,7 @@ impl Tables {
             .iter()
             .enumerate()
             .map(|(i, step)| match step {
-                Step::Kernel(k) => bind_step(s, k, isa, &mut dims),
+                Step::Kernel(k) => bind_step(s, k, isa, host, &mut dims),
                 _ => Err(ExecError::Step(i)),
             })
             .collect::<Result<_, _>>()?;
@@ -79,13 +90,29 @@ impl Tables {
     }
 }
 
-fn bind_step(s: &Schedule, k: &KernelStep, isa: Isa, dims: &mut Sizes) -> Result<Bound, ExecError> {
+/// What runs for a row of the target.
+fn code(k: &KernelStep, row: RowId, isa: Isa, host: &[&'static HostKernel]) -> Result<Code, ExecError> {
+    if let Some(h) = host.get(row.0 as usize) {
+        let host = |why| ExecError::Host { step: k.name.clone(), kernel: h.row.name, op: h.row.op, why };
+        return h.check().map(|()| Code::Host(h, k.inputs)).map_err(host);
+    }
+    let built = target::kernel(RowId(row.0 - host.len() as u32), isa);
+    built.map(Code::Built).ok_or_else(|| ExecError::Row {
+        step: k.name.clone(),
+        row: row.0,
+        rows: host.len() + target::row_count(),
+    })
+}
+
+fn bind_step(
+    s: &Schedule,
+    k: &KernelStep,
+    isa: Isa,
+    host: &[&'static HostKernel],
+    dims: &mut Sizes,
+) -> Result<Bound, ExecError> {
     let candidates = k.candidates.iter().map(|c| {
-        let kernel = target::kernel(c.row, isa).ok_or_else(|| ExecError::Row {
-            step: k.name.clone(),
-            row: c.row.0,
-            rows: target::row_count(),
-        })?;
+        let code = code(k, c.row, isa, host)?;
         let params = c
             .params
             .iter()
@@ -95,7 +122,7 @@ fn bind_step(s: &Schedule, k: &KernelStep, isa: Isa, dims: &mut Sizes) -> Result
             })
             .collect();
         let guards = c.guards.iter().map(|g| (dims.add(&g.dim), g.clone())).collect();
-        Ok(Candidate { guards, kernel, params, scratch: dims.add(&c.scratch) })
+        Ok(Candidate { guards, code, params, scratch: dims.add(&c.scratch) })
     });
     let candidates = candidates.collect::<Result<_, ExecError>>()?;
     let window = |(i, o): (usize, &Option<Place>)| {

@@ -121,6 +121,18 @@ pub enum ExecError {
     /// A thread of the pool failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// A kernel of the user's failed, or asks for what it cannot have.
+    #[error("step `{step}`: kernel `{kernel}` of `{op}`: {why}")]
+    Host {
+        /// The step.
+        step: String,
+        /// The kernel row.
+        kernel: &'static str,
+        /// What it computes.
+        op: &'static str,
+        /// What is wrong.
+        why: String,
+    },
     /// A kernel stopped with a panic.
     #[error("a run failed in step `{step}`: {source}")]
     Kernel {

@@ -3,6 +3,8 @@
 //! Inside a run nothing is allocated: sizes that changed since the last run are bound into tables made when the session
 //! was, then the threads of the pool walk the steps with a barrier between them.
 
+mod steps;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,18 +14,16 @@ use frit_ir::schedule::{Region, Schedule, Weight, WeightSource};
 use frit_ir::sizes::SessionSizes;
 use frit_ir::times::RunTimes;
 
-use crate::args::{Args, Kernel, MAX_RANK, Operand, Param};
-use crate::bind::{Bound, Slot, Tables, Window};
+use crate::args::{MAX_RANK, Operand, Param};
+use crate::bind::{Bound, Code, Slot, Tables, Window};
 use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::error::ExecError;
+use crate::host::HostKernel;
 use crate::isa::Isa;
 use crate::pack;
-use crate::pool::{Pool, Team};
-
-/// How long a run keeps the pool while another waits; it then gives way after the step at hand. Handing over costs about
-/// 0.1 ms of waking threads.
-const TURN: Duration = Duration::from_millis(4);
+use crate::pool::Pool;
+use steps::Steps;
 
 /// The bytes of a weight. Holding it keeps the file mapped.
 pub type WeightData = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -41,6 +41,7 @@ enum WeightBuffer {
 pub struct Executable {
     schedule: Schedule,
     tables: Tables,
+    host: Vec<&'static HostKernel>,
     weights: Vec<WeightBuffer>,
     /// The packed weights, one behind the other: one large block can have huge pages, many small ones cannot.
     packed: Buffer,
@@ -59,10 +60,25 @@ impl Executable {
         pool: Arc<Pool>,
         isa: Isa,
     ) -> Result<Arc<Executable>, ExecError> {
+        Executable::with_host(schedule, weights, pool, isa, &[])
+    }
+
+    /// As [`Executable::load`], for a schedule that was compiled with rows of its user's
+    /// ([`target::with_host`](crate::target::with_host)).
+    ///
+    /// # Errors
+    /// As [`Executable::load`]; a row of the user's that asks for too much.
+    pub fn with_host(
+        schedule: Schedule,
+        weights: &mut dyn FnMut(&str) -> Option<WeightData>,
+        pool: Arc<Pool>,
+        isa: Isa,
+        host: &[&'static HostKernel],
+    ) -> Result<Arc<Executable>, ExecError> {
         if schedule.target != "cpu" {
             return Err(ExecError::Target(schedule.target));
         }
-        let tables = Tables::new(&schedule, isa)?;
+        let tables = Tables::new(&schedule, isa, host)?;
         let mut total = 0usize;
         let mut places = Vec::with_capacity(schedule.weights.len());
         for w in &schedule.weights {
@@ -75,7 +91,8 @@ impl Executable {
         for (w, place) in schedule.weights.iter().zip(places) {
             all.push(load_weight(w, weights, place, &mut packed, &pool)?);
         }
-        Ok(Arc::new(Executable { schedule, tables, weights: all, packed, pool }))
+        let host = host.to_vec();
+        Ok(Arc::new(Executable { schedule, tables, host, weights: all, packed, pool }))
     }
 
     fn weight(&self, i: usize) -> &[u8] {
@@ -89,6 +106,11 @@ impl Executable {
     /// The schedule.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
+    }
+
+    /// The rows of its user's.
+    pub fn host(&self) -> &[&'static HostKernel] {
+        &self.host
     }
 
     /// The pool that runs it.
@@ -232,7 +254,7 @@ fn allocate(what: &str, bytes: usize) -> Result<Buffer, ExecError> {
 /// A step bound to the sizes of a run.
 #[derive(Clone, Copy)]
 struct Ready {
-    kernel: Kernel,
+    code: Code,
     operands: (u32, u32),
     params: (u32, u32),
     scratch: usize,
@@ -422,7 +444,7 @@ impl Session {
             return Err(ExecError::InputMissing(self.exe.schedule.inputs[i].name.clone()));
         }
         let (exe, binding) = (self.exe.clone(), std::mem::take(&mut self.binding));
-        let steps = Steps { session: self, exe: &exe, clock };
+        let steps = Steps { session: self, exe: &exe, clock, failure: Mutex::new(None) };
         let mut from = 0;
         while from < steps.session.ready.len() {
             let stop = AtomicUsize::new(usize::MAX);
@@ -433,7 +455,10 @@ impl Session {
             })?;
             from = stop.into_inner();
         }
-        Ok(binding)
+        match steps.failure.into_inner() {
+            Ok(Some(e)) => Err(e),
+            _ => Ok(binding),
+        }
     }
 
     /// Evaluates every extent for the current sizes, picks kernels and fills the operand tables. Does nothing while the sizes
@@ -481,7 +506,7 @@ impl Session {
             self.operands.push(o);
         }
         self.ready.push(Ready {
-            kernel: c.kernel,
+            code: c.code,
             operands: (operands, self.operands.len() as u32),
             params: (params, self.params.len() as u32),
             scratch: step.scratch as usize,
@@ -533,55 +558,4 @@ fn size(v: i64) -> usize {
 
 fn most_params(b: &Bound) -> usize {
     b.candidates.iter().map(|c| c.params.len()).max().unwrap_or(0)
-}
-
-/// What the threads of a run share.
-struct Steps<'a> {
-    session: &'a Session,
-    exe: &'a Executable,
-    /// Of a timed run.
-    clock: Option<&'a Clock>,
-}
-
-// SAFETY: threads read the session's tables; what they write through operand pointers is kept apart by each kernel's split
-// of its work and by the barrier between steps. The session is borrowed exclusively by `run`.
-unsafe impl Sync for Steps<'_> {}
-
-impl Steps<'_> {
-    /// Walks the steps from `from`. When another run waits for the pool, all threads stop after the same step and leave its
-    /// number in `stop`; `at` follows the progress for error messages.
-    fn walk(&self, from: usize, stop: &AtomicUsize, at: &AtomicUsize, team: Team) {
-        let n = self.session.ready.len();
-        let start = Instant::now();
-        let clock = self.clock.filter(|_| team.thread == 0);
-        let mut begin = clock.map(Clock::now);
-        for i in from..n {
-            let step = &self.session.ready[i];
-            let slice = |(a, b): (u32, u32)| a as usize..b as usize;
-            let args = Args {
-                operands: &self.session.operands[slice(step.operands)],
-                params: &self.session.params[slice(step.params)],
-                programs: &self.exe.tables.steps[i].programs,
-                scratch: self.session.arena.ptr().wrapping_add(step.scratch),
-                scratch_bytes: step.scratch_bytes,
-                team,
-            };
-            // SAFETY: `bind` proved every operand inside its buffer, and the compiler's plan keeps live values apart.
-            unsafe { (step.kernel)(&args) };
-            if team.thread == 0 {
-                at.store(i + 1, Ordering::Relaxed);
-                if i + 1 == n || (self.exe.pool.contended() && start.elapsed() >= TURN) {
-                    stop.store(i + 1, Ordering::Relaxed);
-                }
-            }
-            team.barrier();
-            if let (Some(c), Some(from)) = (clock, begin) {
-                begin = Some(c.note(i, from));
-            }
-            // A thread ahead of this one may have stored a later number already; only this step's number means stop here.
-            if stop.load(Ordering::Relaxed) == i + 1 {
-                return;
-            }
-        }
-    }
 }

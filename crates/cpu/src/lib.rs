@@ -7,6 +7,7 @@ mod clock;
 pub mod error;
 pub mod executor;
 pub mod expr;
+pub mod host;
 pub mod isa;
 pub mod kernels;
 pub mod math;

@@ -5,6 +5,7 @@ use frit_ir::expr::{ScalarOp, compute_type};
 use frit_ir::target::{RowId, Target};
 
 use crate::args::Kernel;
+use crate::host::HostKernel;
 use crate::isa::Isa;
 use crate::kernels::row::{COMPUTE, CpuRow};
 use crate::kernels::{
@@ -43,6 +44,11 @@ fn rows() -> impl Iterator<Item = &'static CpuRow> {
 
 /// The target of a pool of `threads` threads.
 pub fn target(threads: usize) -> Target {
+    with_host(threads, &[])
+}
+
+/// The same with rows of its user's, which come before all others.
+pub fn with_host(threads: usize, host: &[&'static HostKernel]) -> Target {
     let mut compute: Vec<DType> = COMPUTE.iter().map(|d| compute_type(*d)).collect();
     compute.sort();
     compute.dedup();
@@ -50,7 +56,7 @@ pub fn target(threads: usize) -> Target {
         name: "cpu".into(),
         align: ALIGN,
         threads: i64::try_from(threads).unwrap_or(i64::MAX),
-        rows: rows().map(|r| r.row).collect(),
+        rows: host.iter().map(|h| h.row).chain(rows().map(|r| r.row)).collect(),
         scalars: ScalarOp::all().collect(),
         compute,
         lacks: vec![],

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use frit_compile::Activations;
 use frit_cpu::executor::{Executable as CpuExecutable, Session as CpuSession, WeightData};
+use frit_cpu::host::HostKernel;
 use frit_cpu::isa::Isa;
 use frit_cpu::pool::Pool;
 #[cfg(feature = "gpu")]
@@ -14,6 +15,7 @@ use frit_ir::schedule::Schedule;
 use frit_ir::target::Target;
 use smallvec::SmallVec;
 
+use crate::custom::Kernels;
 use crate::error::Result;
 use crate::trace::Trace;
 
@@ -34,8 +36,8 @@ macro_rules! either {
 /// What a graph is compiled for and runs on.
 #[derive(Clone)]
 pub(crate) enum Backend {
-    /// The CPU, through this pool.
-    Cpu(Arc<Pool>),
+    /// The CPU, through this pool, with kernels of the user's.
+    Cpu(Arc<Pool>, Vec<&'static HostKernel>),
     /// A GPU.
     #[cfg(feature = "gpu")]
     Gpu(Arc<Gpu>),
@@ -45,16 +47,27 @@ impl Backend {
     /// The device as the compiler sees it.
     pub fn target(&self) -> Target {
         match self {
-            Backend::Cpu(pool) => frit_cpu::target::target(pool.threads()),
+            Backend::Cpu(pool, host) => frit_cpu::target::with_host(pool.threads(), host),
             #[cfg(feature = "gpu")]
-            Backend::Gpu(gpu) => frit_gpu::catalog::target(gpu.info()),
+            Backend::Gpu(gpu) => gpu.target(),
+        }
+    }
+
+    /// The same with kernels of the user's before its own.
+    pub fn with(self, kernels: &Kernels) -> Backend {
+        match self {
+            Backend::Cpu(pool, _) => Backend::Cpu(pool, kernels.host.clone()),
+            #[cfg(feature = "gpu")]
+            Backend::Gpu(gpu) if !kernels.device.is_empty() => Backend::Gpu(gpu.with_rows(&kernels.device)),
+            #[cfg(feature = "gpu")]
+            gpu => gpu,
         }
     }
 
     /// How quantized weights read their activations unless it is said.
     pub fn activations(&self) -> Activations {
         match self {
-            Backend::Cpu(_) => Activations::Q16,
+            Backend::Cpu(..) => Activations::Q16,
             #[cfg(feature = "gpu")]
             Backend::Gpu(_) => Activations::F32,
         }
@@ -63,7 +76,7 @@ impl Backend {
     /// Threads of the pool; none on a GPU.
     pub fn threads(&self) -> usize {
         match self {
-            Backend::Cpu(pool) => pool.threads(),
+            Backend::Cpu(pool, _) => pool.threads(),
             #[cfg(feature = "gpu")]
             Backend::Gpu(_) => 0,
         }
@@ -76,8 +89,9 @@ impl Backend {
         weights: &mut dyn FnMut(&str) -> Option<WeightData>,
     ) -> Result<Executable> {
         Ok(match self {
-            Backend::Cpu(pool) => {
-                Executable::Cpu(CpuExecutable::load(schedule, weights, pool.clone(), Isa::detect())?)
+            Backend::Cpu(pool, host) => {
+                let (pool, isa) = (pool.clone(), Isa::detect());
+                Executable::Cpu(CpuExecutable::with_host(schedule, weights, pool, isa, host)?)
             }
             #[cfg(feature = "gpu")]
             Backend::Gpu(gpu) => Executable::Gpu(GpuExecutable::load(schedule, weights, gpu)?),
@@ -104,7 +118,7 @@ impl Executable {
     /// What it runs on.
     pub fn backend(&self) -> Backend {
         match self {
-            Executable::Cpu(e) => Backend::Cpu(e.pool().clone()),
+            Executable::Cpu(e) => Backend::Cpu(e.pool().clone(), e.host().to_vec()),
             #[cfg(feature = "gpu")]
             Executable::Gpu(e) => Backend::Gpu(e.device().clone()),
         }

@@ -11,6 +11,7 @@ use frit_ir::schedule::{Port, Schedule, WeightSource};
 use frit_ir::{DType, Dim, Graph, Registry, Tensor, Type};
 
 use crate::backend::{Executable, Session as BackendSession};
+use crate::custom::Kernels;
 use crate::device::{self, DeviceSpec, Opened};
 use crate::error::{Error, Result};
 use crate::fnv::Fnv;
@@ -38,8 +39,10 @@ pub struct CompileOptions {
     /// Leave the graph as it is written: no fusion. For comparison; slower.
     pub unfused: bool,
     /// The ops that the graph may use; `None`: the built-in ones ([`graph::registry`](crate::graph::registry)). An op of your own needs an
-    /// expansion into built-in ops.
+    /// expansion into built-in ops, or kernels.
     pub registry: Option<Registry>,
+    /// Kernels of your own.
+    pub kernels: Kernels,
 }
 
 impl CompileOptions {
@@ -82,6 +85,12 @@ impl CompileOptions {
     /// With these ops.
     pub fn registry(mut self, r: Registry) -> Self {
         self.registry = Some(r);
+        self
+    }
+
+    /// With these kernels of your own.
+    pub fn kernels(mut self, k: Kernels) -> Self {
+        self.kernels = k;
         self
     }
 }
@@ -160,7 +169,9 @@ pub(crate) fn compile_on(
     o.activations = options.activations;
     o.precision = options.precision.clone();
     let registry = options.registry.clone().unwrap_or_else(frit_ops::registry);
-    let compiled = frit_compile::compile(graph, &registry, &opened.backend.target(), &o)?;
+    options.kernels.check(&registry, &opened.backend.target())?;
+    let backend = opened.backend.with(&options.kernels);
+    let compiled = frit_compile::compile(graph, &registry, &backend.target(), &o)?;
     let identity = identity(graph, &weights);
     // A weight is let go where it is asked for the last time: what was packed need not stay.
     let (mut map, mut uses) = (weights.map, uses(&compiled.schedule));
@@ -169,7 +180,7 @@ pub(crate) fn compile_on(
         *left = left.checked_sub(1)?;
         if *left == 0 { map.remove(name).map(|w| w.data) } else { map.get(name).map(|w| w.data.clone()) }
     };
-    let exe = opened.backend.load(compiled.schedule, &mut get)?;
+    let exe = backend.load(compiled.schedule, &mut get)?;
     let (report, device, passed_over) = (compiled.report, opened.spec, opened.passed_over);
     Ok(Compiled { inner: Arc::new(Inner { exe, report, identity, device, passed_over }) })
 }

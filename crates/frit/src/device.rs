@@ -229,7 +229,7 @@ pub(crate) fn open(spec: &DeviceSpec, cache: Option<&Path>, threads: Option<usiz
             Some(n) => Arc::new(Pool::new(n)?),
             None => shared_pool()?,
         };
-        return Ok(Opened { backend: Backend::Cpu(pool), spec: DeviceSpec::Cpu, passed_over });
+        return Ok(Opened { backend: Backend::Cpu(pool, Vec::new()), spec: DeviceSpec::Cpu, passed_over });
     };
     match gpu::open(spec, cache, false) {
         Some(backend) => Ok(Opened { backend: backend?, spec: spec.clone(), passed_over }),

@@ -221,6 +221,12 @@ impl From<frit_ir::graph::GraphError> for Error {
     }
 }
 
+impl From<frit_ir::op::RegistryError> for Error {
+    fn from(e: frit_ir::op::RegistryError) -> Error {
+        Error::Name { message: e.to_string() }
+    }
+}
+
 impl From<frit_ir::tensor::TensorError> for Error {
     fn from(e: frit_ir::tensor::TensorError) -> Error {
         Error::Shape { message: e.to_string() }

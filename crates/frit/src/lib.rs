@@ -31,9 +31,11 @@
 mod backend;
 mod batch;
 mod cache;
+mod cases;
 #[cfg(feature = "text")]
 mod chat;
 mod compiled;
+pub mod custom;
 mod decoder;
 mod device;
 mod embedder;
@@ -61,19 +63,21 @@ pub use error::{Error, Result};
 pub use frit_cpu::pool::MAX_THREADS;
 #[cfg(feature = "text")]
 pub use frit_formats::tokenizer::{EncodeOptions, Tokenizer};
+pub use frit_ir::element::Element;
 pub use frit_ir::{DType, Dim, Graph, Tensor};
 pub use frit_ops::build::Builder;
 pub use generator::{Cancel, End, Generator, Options, Piece, Reply, SamplingOptions, Stats, StopReason};
 pub use model::{Limits, LoadOptions, Model, Task};
 pub use snapshot::Snapshot;
 pub use trace::{Total, Trace, TraceRun, TraceStep};
-pub use view::{Element, TensorView};
+pub use view::TensorView;
 
 /// Graphs in depth: types, expressions, ops of your own, the text format. Less stable than the rest of this crate.
 pub mod graph {
     pub use frit_ir::graph::{GraphError, Node};
     pub use frit_ir::op::{
-        Case, Cost, Expand, InferCtx, Layout, Lowered, NodeCtx, OpError, RefCtx, Reference, View, Vjp,
+        Case, Cost, Expand, InferCtx, Layout, Lowered, NodeCtx, OpError, RefCtx, Reference, RegistryError,
+        View, Vjp,
     };
     pub use frit_ir::text::{parse, print};
     pub use frit_ir::{Attr, Attrs, Expr, OpDef, Registry, ScalarOp, Symbols, Type, ValueId};

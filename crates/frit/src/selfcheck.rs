@@ -10,10 +10,9 @@ use frit_ir::DType;
 use frit_ir::op::{Case, Registry};
 use frit_ir::target::Target;
 use frit_ir::tensor::Tensor;
-use frit_ops::{case_graph, interpret};
 
 use crate::backend::Backend;
-use crate::error::Result;
+use crate::cases;
 use crate::fnv::Fnv;
 
 /// Elements of the inputs of a case at most.
@@ -128,17 +127,17 @@ fn unseal(text: &str) -> Option<String> {
 fn run(gpu: &Arc<Gpu>) -> Vec<String> {
     let (registry, backend) = (frit_ops::registry(), Backend::Gpu(gpu.clone()));
     let target = backend.target();
-    let cases = cases(&registry, &target);
+    let all = cases(&registry, &target);
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
-        while let Some((op, case)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(why) = run_case(&registry, &backend, &target, op, case) {
+        while let Some((op, case)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(why) = cases::run(&registry, &backend, &target, op, case) {
                 let line = format!("{op}/{}: {why}", case.name);
                 failures.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(cases.len());
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(all.len());
     std::thread::scope(|s| (0..threads).for_each(|_| drop(s.spawn(work))));
     let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     failures.sort();
@@ -174,44 +173,6 @@ fn size(c: &Case, target: &Target) -> Option<usize> {
     (n <= MOST && !lacks).then_some(n)
 }
 
-/// One case, compiled and run as graphs are.
-fn run_case(
-    registry: &Registry,
-    backend: &Backend,
-    target: &Target,
-    op: &str,
-    case: &Case,
-) -> std::result::Result<(), String> {
-    let want = interpret::reference_of_case(registry, op, case).map_err(|e| e.to_string())?;
-    let g = case_graph::build(registry, op, case).map_err(|e| e.to_string())?;
-    let got = (|| -> Result<Vec<Tensor>> {
-        let mut options = frit_compile::CompileOptions::default();
-        options.fuse = false;
-        let compiled = frit_compile::compile(&g.graph, registry, target, &options)?;
-        let mut weights = |n: &str| g.values.get(n).map(|t| Arc::new(t.bytes().to_vec()) as _);
-        let exe = backend.load(compiled.schedule, &mut weights)?;
-        let mut s = exe.session(&[])?;
-        let value = |n: &str| g.values.get(n).map_or(&[][..], Tensor::bytes);
-        for (i, p) in exe.schedule().states.iter().enumerate() {
-            s.write_state(i, 0, value(&p.name))?;
-        }
-        for (i, p) in exe.schedule().inputs.iter().enumerate() {
-            s.set_input(i, value(&p.name))?;
-        }
-        s.run()?;
-        let output = |(i, p): (usize, &frit_ir::schedule::Port)| {
-            Ok(Tensor::new(p.ty.dtype, &s.output_dims(i), s.output(i).to_vec())?)
-        };
-        exe.schedule().outputs.iter().enumerate().map(output).collect()
-    })()
-    .map_err(|e| e.to_string())?;
-    if got.len() != want.len() {
-        return Err(format!("{} results, expected {}", got.len(), want.len()));
-    }
-    let mut pairs = got.iter().zip(&want).enumerate();
-    pairs.try_for_each(|(i, (g, w))| case_graph::compare(&format!("y{i}"), g, w, case.tolerance))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,14 +181,14 @@ mod tests {
     fn about_thirty_cases_that_the_cpu_passes() {
         let registry = frit_ops::registry();
         let pool = Arc::new(frit_cpu::pool::Pool::new(1).unwrap());
-        let backend = Backend::Cpu(pool);
+        let backend = Backend::Cpu(pool, Vec::new());
         let target = backend.target();
         let all = cases(&registry, &target);
         assert!((25..=35).contains(&all.len()), "{}", all.len());
         let ops: Vec<&str> = OPS.iter().map(|o| o.0).collect();
         assert!(ops.iter().all(|o| all.iter().any(|c| c.0 == *o)));
         for (op, case) in &all {
-            run_case(&registry, &backend, &target, op, case)
+            cases::run(&registry, &backend, &target, op, case)
                 .unwrap_or_else(|e| panic!("{op}/{}: {e}", case.name));
         }
     }

@@ -1,24 +1,10 @@
 //! Read access to the outputs of a run.
 
 use frit_ir::DType;
+use frit_ir::element::Element;
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
-
-/// A type whose values a [`TensorView`] can be read as.
-pub trait Element: bytemuck::AnyBitPattern {
-    /// Its element type.
-    const DTYPE: DType;
-}
-
-macro_rules! elements {
-    ($($t:ty, $d:ident;)*) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
-}
-
-elements! {
-    f64, F64; f32, F32; half::f16, F16; half::bf16, BF16;
-    i64, I64; i32, I32; i16, I16; i8, I8; u64, U64; u32, U32; u16, U16; u8, U8;
-}
 
 /// An output of the last run, in the session's own memory: valid until its next run.
 #[derive(Clone, Debug)]

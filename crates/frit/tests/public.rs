@@ -154,7 +154,7 @@ fn square() -> OpDef {
 #[test]
 fn a_graph_uses_ops_of_ones_own() {
     let mut registry = frit::graph::registry();
-    registry.add(square());
+    registry.add(square()).unwrap();
     let mut graph = Graph::new("squares");
     let x = graph.input("x", Type::new(frit::DType::F32, [3])).unwrap();
     let y = graph.push(&registry, "my.square", Attrs::new(), &[x], &["y"]).unwrap();

@@ -135,7 +135,7 @@ impl Tables {
             block += (bytes as u64).next_multiple_of(device.info().align);
             steps.push(bound);
         }
-        let kernels = device.kernels(&sources)?;
+        let kernels = device.kernels(&sources).map_err(|e| of_row(e, &sources, &steps))?;
         let candidates = steps.iter_mut().flat_map(|s: &mut Bound| &mut s.candidates);
         candidates.zip(kernels).for_each(|(c, kernel)| c.kernel = kernel);
         Ok(Tables { sizes, steps, inputs, outputs, weights, slabs, block })
@@ -144,6 +144,14 @@ impl Tables {
 
 fn step_error(k: &KernelStep, why: impl Into<String>) -> GpuError {
     GpuError::Step { step: k.name.clone(), why: why.into() }
+}
+
+/// The error of a kernel that does not build, with the name of its row in place of the function's.
+fn of_row(e: GpuError, sources: &[KernelSource], steps: &[Bound]) -> GpuError {
+    let GpuError::Build { device, kernel, log } = e else { return e };
+    let mut rows = steps.iter().flat_map(|s| &s.candidates).zip(sources);
+    let row = rows.find(|(_, source)| source.entry == kernel).map(|(c, _)| c.row.row.name.into());
+    GpuError::Build { device, kernel: row.unwrap_or(kernel), log }
 }
 
 /// A step without its kernels, whose texts join `sources`, one for each candidate.
@@ -167,6 +175,14 @@ fn bind_step(
         let Some(row) = device.row(c.row) else {
             return Err(step_error(k, format!("there is no kernel row {}", c.row.0)));
         };
+        let (most, name) = (device.info().max_group, &device.info().name);
+        if row.group > most {
+            let (kernel, n) = (row.row.name, row.group);
+            return Err(step_error(
+                k,
+                format!("kernel `{kernel}` has groups of {n}, {name} at most of {most}"),
+            ));
+        }
         let constants: Vec<Option<i64>> = c.params.iter().map(constant).collect();
         let spec = Spec {
             row,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frit_ir::target::RowId;
+use frit_ir::target::{RowId, Target};
 
 use crate::catalog;
 use crate::driver::{DeviceInfo, Driver, KernelId, KernelSource};
@@ -18,11 +18,14 @@ const MAGIC: &[u8] = b"frit kernel 1\n";
 /// Where FNV-1a starts.
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 
+/// Built kernels by their texts.
+type Kernels = Mutex<HashMap<KernelSource, Arc<Mutex<Option<KernelId>>>>>;
+
 /// A device and the kernels that were built on it. Shared by everything that runs there.
 pub struct Device {
     driver: Arc<dyn Driver>,
     rows: Vec<&'static GpuRow>,
-    kernels: Mutex<HashMap<KernelSource, Arc<Mutex<Option<KernelId>>>>>,
+    kernels: Arc<Kernels>,
     cache: Option<PathBuf>,
 }
 
@@ -31,7 +34,21 @@ impl Device {
     /// what cannot be read or written there is built again.
     pub fn new(driver: Arc<dyn Driver>, cache: Option<PathBuf>) -> Arc<Device> {
         let rows = catalog::rows_of(driver.info()).collect();
-        Arc::new(Device { driver, rows, kernels: Mutex::default(), cache })
+        Arc::new(Device { driver, rows, kernels: Arc::default(), cache })
+    }
+
+    /// The same device with rows of its user's, which come before all others; those that need what it lacks are left out. Built
+    /// kernels are shared.
+    pub fn with_rows(&self, rows: &[&'static GpuRow]) -> Arc<Device> {
+        let fitting = rows.iter().filter(|r| catalog::fits(r, self.info()));
+        let rows = fitting.chain(&self.rows).copied().collect();
+        let (driver, kernels, cache) = (self.driver.clone(), self.kernels.clone(), self.cache.clone());
+        Arc::new(Device { driver, rows, kernels, cache })
+    }
+
+    /// The device as the compiler sees it, with the rows of its users.
+    pub fn target(&self) -> Target {
+        Target { rows: self.rows.iter().map(|r| r.row).collect(), ..catalog::target(self.info()) }
     }
 
     /// Its driver.
@@ -44,7 +61,7 @@ impl Device {
         self.driver.info()
     }
 
-    /// The row of its target ([`catalog::target`]) with this number.
+    /// The row of its target with this number.
     pub fn row(&self, id: RowId) -> Option<&'static GpuRow> {
         self.rows.get(id.0 as usize).copied()
     }

@@ -7,6 +7,7 @@ pub mod attr;
 pub mod block;
 pub mod dim;
 pub mod dtype;
+pub mod element;
 pub mod expr;
 pub mod graph;
 pub mod op;

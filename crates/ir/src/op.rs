@@ -397,6 +397,17 @@ pub struct OpDef {
     pub cases: fn() -> Vec<Case>,
 }
 
+/// Why a registry refused an op.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// Another op has its name.
+    #[error("there is an op `{0}` in the registry already")]
+    Duplicate(&'static str),
+    /// Its name is none.
+    #[error("an op's name is words of letters, digits and `_` with dots between them; `{0}` is not")]
+    Name(&'static str),
+}
+
 /// The ops in scope, by name. It is open: a user's crate adds its own.
 #[derive(Clone, Default)]
 pub struct Registry {
@@ -410,11 +421,25 @@ impl Registry {
         Registry::default()
     }
 
-    /// Adds an op; one of the same name is replaced.
-    pub fn add(&mut self, def: OpDef) {
-        if self.ops.insert(def.name, def.clone()).is_none() {
-            self.order.push(def.name);
+    /// Adds an op.
+    ///
+    /// # Errors
+    /// A name that another op has, or that is none.
+    pub fn add(&mut self, def: OpDef) -> Result<(), RegistryError> {
+        let name = def.name;
+        let word = |w: &str| {
+            w.starts_with(|c: char| c.is_ascii_alphabetic())
+                && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        if !name.split('.').all(word) {
+            return Err(RegistryError::Name(name));
         }
+        if self.ops.contains_key(name) {
+            return Err(RegistryError::Duplicate(name));
+        }
+        self.order.push(name);
+        self.ops.insert(name, def);
+        Ok(())
     }
 
     /// The op called `name`.

@@ -182,7 +182,7 @@ mod tests {
 
     fn registry() -> Registry {
         let mut r = Registry::new();
-        r.add(op("read"));
+        r.add(op("read")).unwrap();
         r
     }
 
@@ -203,11 +203,11 @@ mod tests {
 
     #[test]
     fn types_must_be_what_the_op_gives() {
-        let mut r = registry();
+        let mut r = Registry::new();
         let mut g = crate::Graph::new("g");
         let x = g.input("x", Type::new(DType::F32, [2i64])).unwrap();
-        g.push(&r, "read", crate::Attrs::new(), &[x], &[]).unwrap();
-        r.add(OpDef { infer: |_| Ok(vec![Type::new(DType::F32, [3i64])]), ..op("read") });
+        g.push(&registry(), "read", crate::Attrs::new(), &[x], &[]).unwrap();
+        r.add(OpDef { infer: |_| Ok(vec![Type::new(DType::F32, [3i64])]), ..op("read") }).unwrap();
         assert!(matches!(verify(&g, &r), Err(VerifyError::Type { .. })));
         assert!(matches!(verify(&g, &Registry::new()), Err(VerifyError::Op { .. })));
     }

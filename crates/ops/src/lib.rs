@@ -76,7 +76,8 @@ const OPS: &[fn() -> OpDef] = &[
 pub fn registry() -> Registry {
     let mut r = Registry::new();
     for def in OPS {
-        r.add(def());
+        let added = r.add(def());
+        debug_assert_eq!(added, Ok(()));
     }
     r
 }

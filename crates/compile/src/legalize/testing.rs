@@ -160,8 +160,8 @@ fn set(c: &RefCtx) -> Result<Vec<Tensor>, OpError> {
 /// `four` are fused ops that expand into `expr` and `twice`; `ever` expands into itself.
 pub(crate) fn registry() -> Registry {
     let mut r = frit_ops::registry();
-    r.add(OpDef { updates: Some(0), reference: Some(set), ..plain("set", like_first) });
-    r.add(plain("weigh", like_first));
+    r.add(OpDef { updates: Some(0), reference: Some(set), ..plain("set", like_first) }).unwrap();
+    r.add(plain("weigh", like_first)).unwrap();
     r.add(OpDef {
         expand: Some(|g, r, _, x| {
             let e = frit_ir::Expr::single(ScalarOp::Add, &[F32; 2], F32);
@@ -169,18 +169,21 @@ pub(crate) fn registry() -> Registry {
                 .to_vec())
         }),
         ..plain("twice", like_first)
-    });
+    })
+    .unwrap();
     r.add(OpDef {
         expand: Some(|g, r, _, x| {
             let y = g.push(r, "twice", Attrs::new(), x, &[])?;
             Ok(g.push(r, "twice", Attrs::new(), &y, &[])?.to_vec())
         }),
         ..plain("four", like_first)
-    });
+    })
+    .unwrap();
     r.add(OpDef {
         expand: Some(|g, r, n, x| Ok(g.push(r, &n.op, Attrs::new(), x, &[])?.to_vec())),
         ..plain("ever", like_first)
-    });
+    })
+    .unwrap();
     r
 }
 

@@ -26,10 +26,15 @@ pub fn rows() -> impl Iterator<Item = &'static GpuRow> {
 
 /// The rows of a device, in the order of its target's.
 pub fn rows_of(info: &DeviceInfo) -> impl Iterator<Item = &'static GpuRow> + '_ {
-    rows().filter(|r| match r.needs {
+    rows().filter(|r| fits(r, info))
+}
+
+/// Whether the device has what the row needs.
+pub(crate) fn fits(row: &GpuRow, info: &DeviceInfo) -> bool {
+    match row.needs {
         None => true,
         Some(Needs::Hopper) => info.features.hopper,
-    })
+    }
 }
 
 /// Groups that fill the device, a power of two.

@@ -31,7 +31,8 @@ fn registry() -> Registry {
         view: None,
         updates: Some(0),
         cases: Vec::new,
-    });
+    })
+    .unwrap();
     r
 }
 
