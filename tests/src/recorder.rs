@@ -7,11 +7,11 @@ use frit_compile::compile;
 use frit_gpu::GpuError;
 use frit_gpu::catalog;
 use frit_gpu::device::Device;
+use frit_gpu::driver::HostData;
 use frit_gpu::driver::{
     BufferId, DeviceInfo, Dialect, Driver, Features, KernelId, KernelSource, SegmentId, StepTime, Submission,
     TicketId,
 };
-use frit_gpu::driver::HostData;
 use frit_gpu::executor::Executable;
 use frit_gpu::launch::{Launch, Span};
 use frit_ir::schedule::Step;
@@ -176,7 +176,10 @@ pub fn asked(recorder: &Arc<Recorder>) -> Asked {
 ///
 /// # Panics
 /// If `check` does.
-pub fn faults(texts: &[KernelSource], check: &(dyn Fn(&KernelSource) -> Result<(), String> + Sync)) -> Vec<String> {
+pub fn faults(
+    texts: &[KernelSource],
+    check: &(dyn Fn(&KernelSource) -> Result<(), String> + Sync),
+) -> Vec<String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let part = |part: &[KernelSource]| {
         let fault = |s: &KernelSource| check(s).err().map(|e| format!("{}: {e}", s.entry));
