@@ -71,6 +71,8 @@ impl Precision {
 enum Follows {
     All,
     First(usize),
+    /// One operand; the results keep their types.
+    Only(usize),
     /// The first and everything from the first extra on (`linear`: x and the extras, not the weights).
     Linear,
 }
@@ -84,6 +86,7 @@ const FOLLOWERS: &[(&str, Follows)] = &[
     ("residual_norm", Follows::First(2)),
     ("rotary", Follows::First(1)),
     ("attention", Follows::First(1)),
+    ("write_kv", Follows::Only(1)),
     ("softmax", Follows::First(1)),
     ("concat", Follows::All),
     ("pad", Follows::First(1)),
@@ -158,6 +161,7 @@ fn follows_at(f: &Follows, node: &Node, i: usize) -> bool {
     match f {
         Follows::All => true,
         Follows::First(n) => i < *n,
+        Follows::Only(n) => i == *n,
         Follows::Linear => i == 0 || i as i64 > node.attrs.int("weights").unwrap_or(i64::MAX - 1),
     }
 }

@@ -114,6 +114,11 @@ HELPER float frit_odd(double v) {
 #define store_bf16(p, i, v) ((p)[i] = f32_to_bf16(v))
 #define store_bool(p, i, v) ((p)[i] = (u8)((v) != 0))
 
+/* Asks for `n` elements from element i on, so many lanes together, where the dialect can (HAS_PREFETCH). */
+#define PREFETCH_ROW(x, i, n, lane, lanes) \
+    for (u64 frit_b = (u64)(lane) * 128; frit_b < (u64)(n) / UNIT_ELEMENTS(x) * UNIT_BYTES(x); frit_b += (lanes) * 128) \
+        frit_prefetch((GLOBAL const u8 *)PTR(x) + (u64)(i) / UNIT_ELEMENTS(x) * UNIT_BYTES(x) + frit_b)
+
 /* Eight consecutive elements from element i on as floats, zeros from element i + left on. */
 #define LOAD8(x, i, left, y) LOAD8_##x(i, left, y)
 #define LOAD8_ELEMENTS(io, p, i, left, y) \

@@ -19,8 +19,17 @@ typedef unsigned long long u64;
 
 #define ENTRY(name) extern "C" __global__ void __launch_bounds__(GROUP_SIZE) name
 #define BUFFER(n) u8 *frit_b##n
-#define BLOCK(n) const u8 *frit_block, u32 frit_block_at
+#define BLOCK(n) const u8 *__restrict__ frit_block, u32 frit_block_at
 #define BLOCK_PTR (frit_block + frit_block_at)
+/* Since Hopper a kernel may start while those before it run; here it lets the next one start, and waits until what it
+   depends on is written. */
+#if __CUDA_ARCH__ >= 900
+#define BEGIN asm volatile("griddepcontrol.launch_dependents;"); asm volatile("griddepcontrol.wait;" ::: "memory")
+#else
+#define BEGIN
+#endif
+#define HAS_PREFETCH 1
+HELPER void frit_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 #define IDS_DECL
 #define IDS
 

@@ -27,6 +27,8 @@ typedef ulong u64;
     constant u8 *frit_block [[buffer(n)]], u32 frit_local [[thread_index_in_threadgroup]], \
         u32 frit_group [[threadgroup_position_in_grid]], u32 frit_groups [[threadgroups_per_grid]]
 #define BLOCK_PTR frit_block
+#define BEGIN
+#define HAS_PREFETCH 0
 #define IDS_DECL , u32 frit_local, u32 frit_group, u32 frit_groups
 #define IDS , frit_local, frit_group, frit_groups
 

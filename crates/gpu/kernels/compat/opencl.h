@@ -27,6 +27,8 @@ typedef ulong u64;
 #define BUFFER(n) __global u8 *frit_b##n
 #define BLOCK(n) __global const u8 *frit_block, u32 frit_block_at
 #define BLOCK_PTR (frit_block + frit_block_at)
+#define BEGIN
+#define HAS_PREFETCH 0
 #define IDS_DECL
 #define IDS
 

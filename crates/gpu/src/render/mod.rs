@@ -299,7 +299,7 @@ fn constants(t: &mut String, spec: &Spec) -> Result<(), GpuError> {
     Ok(())
 }
 
-/// `KERNEL`, `OPERANDS`, `ARGS_DECL`, `ARGS` and `SCRATCH`.
+/// `KERNEL`, `DECLARE`, `OPERANDS`, `ARGS_DECL`, `ARGS` and `SCRATCH`.
 fn signature(t: &mut String, entry: &str, spec: &Spec, operands: &[Named]) {
     let n = buffers(spec);
     let all: String = (0..n).map(|i| format!("BUFFER({i}), ")).collect();
@@ -321,5 +321,8 @@ fn signature(t: &mut String, entry: &str, spec: &Spec, operands: &[Named]) {
         decl.push_str(", GLOBAL u8 *SCRATCH");
         args.push_str(", SCRATCH");
     }
-    let _ = writeln!(t, "#define OPERANDS {declare}\n#define ARGS_DECL {decl}\n#define ARGS {args}");
+    let _ = writeln!(
+        t,
+        "#define DECLARE {declare}\n#define OPERANDS DECLARE; BEGIN\n#define ARGS_DECL {decl}\n#define ARGS {args}"
+    );
 }

@@ -4,10 +4,11 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use cudarc::driver::sys::{
-    self, CUDA_KERNEL_NODE_PARAMS, CUdeviceptr, CUfunction, CUgraphNode, CUresult as Code,
+    self, CUDA_KERNEL_NODE_PARAMS, CUdeviceptr, CUfunction, CUgraphDependencyType, CUgraphEdgeData,
+    CUgraphNode, CUresult as Code,
 };
 
-use super::objects::{Event, Exec, Graph, Stream, made};
+use super::objects::{Event, Exec, Graph, Stream, made, ok};
 use crate::driver::{BufferId, StepTime};
 
 /// Most launches side by side. The host's time to submit a graph grows with its width: on an H200, 200 launches cost 4 µs in
@@ -74,8 +75,28 @@ fn add(graph: &Graph, after: &[CUgraphNode], launch: &Prepared) -> Result<CUgrap
     made(|node| unsafe { sys::cuGraphAddKernelNode_v2(node, graph.0, first, n, &raw const params) })
 }
 
-/// A graph of `launches`, each after those that its row of `dependencies` names, at most [`MOST_LANES`] side by side.
-pub(super) fn encode(launches: &[Prepared], dependencies: &[Vec<u32>]) -> Result<Option<Exec>, Code> {
+/// Lets `node` start as soon as all groups of the nodes `after` have started: its kernel waits for their end itself.
+fn follow(graph: &Graph, after: &[CUgraphNode], node: CUgraphNode) -> Result<(), Code> {
+    let edge = CUgraphEdgeData {
+        from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,
+        to_port: sys::CU_GRAPH_KERNEL_NODE_PORT_DEFAULT as u8,
+        type_: CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u8,
+        reserved: [0; 5],
+    };
+    let (to, edges) = (vec![node; after.len()], vec![edge; after.len()]);
+    // SAFETY: the nodes are of this graph; all three lists are as long as `after`, and copied.
+    ok(unsafe {
+        sys::cuGraphAddDependencies_v2(graph.0, after.as_ptr(), to.as_ptr(), edges.as_ptr(), after.len())
+    })
+}
+
+/// A graph of `launches`, each after those that its row of `dependencies` names, at most [`MOST_LANES`] side by side. With
+/// `early`, kernels wait for those before them themselves.
+pub(super) fn encode(
+    launches: &[Prepared],
+    dependencies: &[Vec<u32>],
+    early: bool,
+) -> Result<Option<Exec>, Code> {
     if launches.is_empty() {
         return Ok(None);
     }
@@ -83,7 +104,11 @@ pub(super) fn encode(launches: &[Prepared], dependencies: &[Vec<u32>]) -> Result
     let mut nodes: Vec<CUgraphNode> = Vec::with_capacity(launches.len());
     for (launch, waits) in launches.iter().zip(narrow(dependencies, MOST_LANES)) {
         let after: Vec<CUgraphNode> = waits.iter().map(|j| nodes[*j as usize]).collect();
-        nodes.push(add(&graph, &after, launch)?);
+        let node = add(&graph, if early { &[] } else { &after }, launch)?;
+        if early && !after.is_empty() {
+            follow(&graph, &after, node)?;
+        }
+        nodes.push(node);
     }
     graph.instantiate().map(Some)
 }

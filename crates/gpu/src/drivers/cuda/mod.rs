@@ -34,6 +34,8 @@ pub struct Cuda {
     info: DeviceInfo,
     compiler: nvrtc::Compiler,
     arch: String,
+    /// Whether kernels may start while those before them run.
+    early: bool,
     context: Arc<Context>,
     stream: Stream,
     inner: Mutex<Inner>,
@@ -132,14 +134,15 @@ impl Cuda {
             return Err(GpuError::NoDevice { api: "cuda", index, count: all.len() });
         };
         let info = device::info(device, &compiler);
-        let arch = compiler.arch(device::capability(device))?;
+        let capability = device::capability(device);
+        let (arch, early) = (compiler.arch(capability)?, capability >= 90);
         let failed = |code| failure(&info, "opening it", code);
         let context = Context::new(device).map_err(failed)?;
         let entered = context.enter().map_err(failed)?;
         let pooled = device::number(device, A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0;
         let stream = Stream::new(&context, pooled).map_err(failed)?;
         drop(entered);
-        Ok(Arc::new(Cuda { compiler, arch, context, stream, inner: Mutex::default(), info }))
+        Ok(Arc::new(Cuda { compiler, arch, early, context, stream, inner: Mutex::default(), info }))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -333,7 +336,7 @@ impl Driver for Cuda {
         inner.state.check(&self.info, launches)?;
         let prepared = launches.iter().map(|l| self.prepare(&inner, l)).collect::<Result<Vec<_>, _>>()?;
         let failed = self.failed("encoding launches");
-        let exec = graph::encode(&prepared, &launch::dependencies(launches)).map_err(&failed)?;
+        let exec = graph::encode(&prepared, &launch::dependencies(launches), self.early).map_err(&failed)?;
         if let Some(exec) = &exec {
             self.stream.prepare(exec).map_err(&failed)?;
         }
