@@ -47,6 +47,9 @@ pub struct GpuRow {
     /// (`x_0` in a list), `x_len` (elements), `x_last` (the last extent), `x_rows` (elements over the last extent) and
     /// `x_d0` … `x_d7` (extents). What is launched is a power of two, at most as many as fill the device.
     pub grid: &'static str,
+    /// Most groups of a launch for each compute unit, where groups walk through their work and gain nothing from more of
+    /// them than the device holds; 0 for no bound but that.
+    pub per_unit: u32,
     /// Integer parameters that are constants of the graph and become part of the text. Never extents.
     pub constants: &'static [&'static str],
     /// Whether elements are only moved: types of one size then share a text, as unsigned integers.
@@ -64,6 +67,7 @@ pub const KERNEL: GpuRow = GpuRow {
     shared: 0,
     needs: None,
     grid: "1",
+    per_unit: 0,
     constants: &[],
     bits: false,
     exprs: None,

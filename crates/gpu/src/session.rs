@@ -319,7 +319,8 @@ impl Session {
             self.write_block(step, c)?;
             let groups = exe.tables.sizes.value(c.grid, &rounded).unwrap_or(i64::MAX);
             let most = u64::from(catalog::most_groups(exe.device.info()));
-            let groups = groups.max(1).unsigned_abs().min(most).next_power_of_two();
+            let held = u64::from(catalog::held_groups(exe.device.info(), c.row));
+            let groups = groups.max(1).unsigned_abs().min(most).next_power_of_two().min(held);
             outcome.push((at as u32, groups as u32));
         }
         if exe.tables.block > 0 {

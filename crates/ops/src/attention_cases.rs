@@ -184,6 +184,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(places());
     all.extend(extremes());
     all.extend(hidden());
+    all.extend(tiles());
     all.extend(known());
     all
 }
@@ -487,7 +488,7 @@ fn hidden() -> Vec<Case> {
             }
             let e = Extents { b: 2, h: 4, kvh: 2, ..small(t, 32) };
             let make = Build::new(e).types(q, kv).causal().cached();
-            let ring = make.clone().with("ring", true).kv_len(&[20, 7]);
+            let ring = make.clone().with("ring", true).kv_len(&[20, 7]).within(rounding(kv, q));
             let unwritten = |p: usize, j: usize| j >= [20, 7][p];
             all.push(ring.poisoned_case(format!("hidden-ring-{q}-{kv}-t{t}"), &unwritten));
             // Row 0 has 39 keys in pages 4 and 1, row 1 has 50 in pages 0 and 3; page 2 is nobody's.
@@ -508,6 +509,43 @@ fn hidden() -> Vec<Case> {
         let (k, v) = (random(F32, &[1, 1, 70, 16], 4), random(F32, &[1, 1, 70, 16], 5));
         let b = Build::new(e).causal().with("lse", true);
         all.push(b.case_with(format!("query-of-nan-t{t}"), q, k, v));
+    }
+    all
+}
+
+/// What weights rounded to the type of the values, where the queries have it too, may differ by.
+fn rounding(kv: DType, q: DType) -> f64 {
+    let same = if kv == DType::BF16 { 4e-3 } else { 5e-4 };
+    if q == kv && kv != F32 { same } else { 0.0 }
+}
+
+/// More queries and keys than a tile of matrix units has, at and off its edges.
+fn tiles() -> Vec<Case> {
+    let mut all = Vec::new();
+    for kv in [DType::BF16, DType::F16] {
+        let e = |t, s, d, dv| Extents { b: 2, h: 4, kvh: 2, d, dv, ..small(t, s) };
+        let b = |e: Extents| Build::new(e).types(kv, kv).within(rounding(kv, kv));
+        let mut add = |name: &str, b: Build| all.push(b.case(format!("tiles-{name}-{kv}")));
+        for (t, s) in [(128, 128), (129, 257), (40, 300)] {
+            add(&format!("causal-t{t}-kv{s}"), b(e(t, s, 64, 64)).causal());
+            add(&format!("open-t{t}-kv{s}"), b(e(t, s, 128, 128)));
+        }
+        add("d96-dv80", b(e(70, 140, 96, 80)).causal());
+        add("d128-dv24", b(e(9, 130, 128, 24)).causal());
+        add("window", b(e(150, 200, 64, 64)).window(20, 5));
+        add("sliding", b(e(130, 260, 128, 128)).causal().window(64, -1));
+        add("softcap", b(e(20, 140, 64, 64)).causal().with("softcap", 2.0));
+        add("negative-scale", b(e(20, 140, 64, 64)).causal().with("scale", -0.25));
+        add("lengths", b(e(20, 140, 128, 128)).causal().cached().kv_len(&[131, 9]).offset(&[100, -3]));
+        add("one-offset", b(e(20, 140, 64, 64)).causal().kv_len(&[131, 20]).offset(&[60]));
+        let ring = b(e(20, 140, 64, 64)).causal().cached().with("ring", true);
+        add("ring", ring.clone().kv_len(&[300, 30]).window(100, -1));
+        add("ring-in-part", ring.kv_len(&[140, 30]));
+        add("rows", b(e(20, 140, 128, 128)).causal().layout(Layout::Rows));
+        for (name, at) in [("causal", 125), ("late", 139)] {
+            let b = b(e(30, 140, 64, 64)).causal();
+            all.push(b.poisoned_case(format!("tiles-hidden-{name}-{kv}"), &|_, j| j == at));
+        }
     }
     all
 }

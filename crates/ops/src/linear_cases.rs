@@ -177,6 +177,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(operand_types());
     all.extend(known());
     all.extend(inputs());
+    all.extend(halves());
     all
 }
 
@@ -366,6 +367,48 @@ fn inputs() -> Vec<Case> {
                 n.unit() * 10f64.powi((i / 32 % 4) as i32 * 2 - 3)
             });
             all.push(b.case(format!("wide-x-{w}-{act}"), bound(f, k, 1000.0)));
+        }
+    }
+    all
+}
+
+/// Rows and weights of one 16-bit type, at and off the edges of the tiles of matrix units.
+fn halves() -> Vec<Case> {
+    let f = DType::F32;
+    let mut all = Vec::new();
+    for d in [DType::BF16, DType::F16] {
+        for (m, n, k) in
+            [(9, 40, 72), (129, 264, 200), (130, 70, 50), (64, 520, 512), (257, 8, 64), (0, 8, 64)]
+        {
+            all.push(single(d, "f32", &[m, k], n, d));
+        }
+        let b = |m: usize, k: usize| Build::new(d, &[m, k], "f32");
+        let c = b(140, 256).group(&[(d, 130)], identity(f));
+        all.push(c.case(format!("halves-{d}-f32"), bound(f, 256, 1.0)));
+        let c = b(20, 256).group(&[(d, 136), (d, 136)], gated(d));
+        all.push(c.case(format!("halves-{d}-gated"), bound(d, 256, 16.0)));
+        let c = b(20, 256)
+            .group(&[(d, 70)], identity(d))
+            .group(&[(d, 16)], identity(d))
+            .group(&[(d, 17)], identity(f));
+        all.push(c.case(format!("halves-{d}-groups"), bound(d, 256, 1.0)));
+        let c = b(130, 64).group(&[(d, 72)], plus(d, d)).extra(d, &[130, 72]);
+        all.push(c.case(format!("halves-{d}-residual"), bound(d, 64, 1.0)));
+        let c = b(20, 64).group(&[(d, 72)], plus(f, d)).extra(f, &[72]);
+        all.push(c.case(format!("halves-{d}-bias"), bound(d, 64, 1.0)));
+        let mut two = Expr::new(&[f, f]);
+        let sum = two.push(ScalarOp::Add, &[0, 1]);
+        two.output(sum, f);
+        two.output(0, d);
+        let c = b(20, 64).group(&[(d, 33)], Arc::new(two)).extra(f, &[20, 1]);
+        let c = c.group(&[(d, 47), (d, 47)], gated(f));
+        all.push(c.case(format!("halves-{d}-two-results"), bound(d, 64, 16.0)));
+        for layout in [Layout::Rows, Layout::Strided] {
+            let c = Build::new(d, &[2, 3, 10, 128], "f32").layout(layout).group(&[(d, 40)], identity(d));
+            all.push(c.case(format!("halves-{d}-{layout:?}"), bound(d, 128, 1.0)));
+            let mut c = b(12, 128).group(&[(d, 40)], identity(d));
+            c.weights[0] = c.weights[0].clone().role(Role::Input).layout(layout);
+            all.push(c.case(format!("halves-{d}-weight-{layout:?}"), bound(d, 128, 1.0)));
         }
     }
     all

@@ -45,6 +45,9 @@ struct frit_operand {
 #define EACH_OF(g, M) EACH_OF_##g(M)
 #define DIM_OF(g, d) DIM_OF_##g(d)
 #define APPLY_OF(g, i, V) APPLY_OF_##g(i, V)
+#define EVAL_OF(g, INDEX, V) EVAL_OF_##g(INDEX, V)
+#define EXTRAS_OF(g, M) EXTRAS_OF_##g(M)
+#define RESULTS_OF(g, M) RESULTS_OF_##g(M)
 
 /* Element number i in row-major order of the extents. */
 HELPER IDX frit_at(CONSTANT struct frit_operand *o, IDX i) {

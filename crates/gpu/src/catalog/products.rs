@@ -59,6 +59,47 @@ const LINEAR_INPUTS: &[OperandSpec] = &[
     rest("extras", COMPUTE, LayoutClass::Strided),
 ];
 
+/// Rows and weights of one 16-bit type, for Hopper's matrix units.
+const fn wgmma(name: &'static str, inputs: &'static [OperandSpec]) -> GpuRow {
+    GpuRow {
+        row: KernelRow {
+            name,
+            op: "linear",
+            inputs,
+            outputs: &[RESULTS],
+            guards: WGMMA,
+            params: LINEAR,
+            scratch: "threads*128*(weights + 1)",
+            ..PLAIN
+        },
+        source: include_str!("../../kernels/special/cuda/linear_wgmma.k"),
+        group: 384,
+        // The ring, what aligns it, and where results leave the registers.
+        shared: 192 * 1024 + 1024 + 32 * 1024,
+        needs: Some(Needs::Hopper),
+        // Whole clusters of 2.
+        grid: "max(2, 2*ceildiv(m, 128)*ceildiv(n, 64))",
+        per_unit: 1,
+        ..linear("", &[])
+    }
+}
+
+/// No rounding of x, and what a text holds at most.
+const WGMMA: &[Guard] = &{
+    let [groups, a, b, c, d, _] = guards(i64::MAX);
+    [groups, a, b, c, d, Guard { param: "bits", cmp: Cmp::Eq, value: 0 }]
+};
+
+const fn halves(dtypes: &'static [DType]) -> [OperandSpec; 3] {
+    [
+        one("x", dtypes, LayoutClass::Rows),
+        OperandSpec { dtypes, ..LINEAR_INPUTS[1] },
+        rest("extras", COMPUTE, LayoutClass::Strided),
+    ]
+}
+const BF16: &[DType] = &[DType::BF16];
+const F16: &[DType] = &[DType::F16];
+
 const fn linear(name: &'static str, guards: &'static [Guard]) -> GpuRow {
     GpuRow {
         row: KernelRow {
@@ -115,21 +156,52 @@ const fn whole(param: &'static str) -> Guard {
 /// Without pages, a bias, sinks, a mask of keys and the logarithms of sums.
 const PLAIN_ATTENTION: KernelRow = KernelRow {
     op: "attention",
-    inputs: &[
-        one("q", F32S, LayoutClass::Rows),
-        one("k", F32S, LayoutClass::Rows),
-        one("v", F32S, LayoutClass::Rows),
+    inputs: &plain_inputs(F32S),
+    outputs: &plain_outputs(F32S),
+    params: ATTENTION_PARAMS,
+    ..PLAIN
+};
+
+const fn plain_inputs(dtypes: &'static [DType]) -> [OperandSpec; 9] {
+    [
+        one("q", dtypes, LayoutClass::Rows),
+        one("k", dtypes, LayoutClass::Rows),
+        one("v", dtypes, LayoutClass::Rows),
         optional("kv_len", I32, LayoutClass::Dense),
         optional("offset", I32, LayoutClass::Dense),
         never("table"),
         never("bias"),
         never("sinks"),
         never("key_mask"),
-    ],
-    outputs: &[one("out", F32S, LayoutClass::Dense), never("lse")],
-    params: ATTENTION_PARAMS,
-    ..PLAIN
-};
+    ]
+}
+
+const fn plain_outputs(dtypes: &'static [DType]) -> [OperandSpec; 2] {
+    [one("out", dtypes, LayoutClass::Dense), never("lse")]
+}
+
+/// Queries, keys and values of one 16-bit type, for Hopper's matrix units; columns are filled up to 64, or 128 if `wide`.
+const fn flash(
+    name: &'static str,
+    inputs: &'static [OperandSpec],
+    outputs: &'static [OperandSpec],
+    wide: bool,
+) -> GpuRow {
+    GpuRow {
+        row: KernelRow { name, inputs, outputs, guards: if wide { WIDE } else { NARROW }, ..PLAIN_ATTENTION },
+        source: include_str!("../../kernels/special/cuda/attention_flash.k"),
+        defines: if wide { "#define WIDTH 128\n" } else { "#define WIDTH 64\n" },
+        group: 384,
+        // Tiles of keys, values and queries, and what aligns them.
+        shared: if wide { 7 * 32 * 1024 + 1024 } else { 9 * 16 * 1024 + 1024 },
+        needs: Some(Needs::Hopper),
+        grid: "q_d0*q_d2*ceildiv(t, 128)",
+        per_unit: 1,
+        ..KERNEL
+    }
+}
+const NARROW: &[Guard] = &[whole("d"), whole("dv"), most("d", 64), most("dv", 64)];
+const WIDE: &[Guard] = &[whole("d"), whole("dv"), most("d", 128), most("dv", 128)];
 
 /// Rows of this file.
 pub(super) static ROWS: &[GpuRow] = &[
@@ -145,6 +217,8 @@ pub(super) static ROWS: &[GpuRow] = &[
         grid: "ceildiv(m, 4)*ceildiv(n, 8)",
         ..linear("linear.few", &guards(FEW))
     },
+    wgmma("linear.wgmma.bf16", &halves(BF16)),
+    wgmma("linear.wgmma.f16", &halves(F16)),
     GpuRow {
         source: include_str!("../../kernels/linear.k"),
         grid: "ceildiv(m, 64)*ceildiv(n, 64)",
@@ -174,6 +248,10 @@ pub(super) static ROWS: &[GpuRow] = &[
         grid: "max(8, q_d0*t*k_d1*8)",
         ..KERNEL
     },
+    flash("attention.flash64.bf16", &plain_inputs(BF16), &plain_outputs(BF16), false),
+    flash("attention.flash64.f16", &plain_inputs(F16), &plain_outputs(F16), false),
+    flash("attention.flash.bf16", &plain_inputs(BF16), &plain_outputs(BF16), true),
+    flash("attention.flash.f16", &plain_inputs(F16), &plain_outputs(F16), true),
     GpuRow {
         row: KernelRow {
             name: "attention",

@@ -200,11 +200,11 @@ pub(super) fn render(t: &mut String, spec: &Spec, lists: &[List]) -> Result<(), 
             return Err(misfit(spec.row, format!("expression {g} takes fewer than {given} values")));
         };
         let mut args: Vec<String> = (0..given).map(|i| format!("(a{i})")).collect();
-        for i in input..input + rest {
-            let x = format!("{}_{i}", binding.inputs);
-            let out = format!("{}_{output}", binding.outputs);
-            args.push(format!("LOAD({x}, frit_broadcast(OPERAND({x}), OPERAND({out}), frit_i))"));
-        }
+        let out = format!("{}_{output}", binding.outputs);
+        let extras: Vec<String> = (input..input + rest).map(|i| format!("{}_{i}", binding.inputs)).collect();
+        let broadcast =
+            |x: &String| format!("LOAD({x}, frit_broadcast(OPERAND({x}), OPERAND({out}), frit_i))");
+        args.extend(extras.iter().map(broadcast));
         let names: String = (0..given).map(|i| format!(", a{i}")).collect();
         let call = args.join(", ");
         let _ = write!(t, "#define APPLY_{g}(frit_i{names}) do {{ ");
@@ -215,6 +215,15 @@ pub(super) fn render(t: &mut String, spec: &Spec, lists: &[List]) -> Result<(), 
         t.push_str("} while (0)\n");
         if !binding.from.is_empty() {
             sources(t, g, binding.from, source, given);
+            let at = |x: &String| format!("LOAD({x}, INDEX({x}, {out}))");
+            let args: Vec<String> =
+                (0..given).map(|j| format!("V({j})")).chain(extras.iter().map(at)).collect();
+            let _ = writeln!(t, "#define EVAL_OF_{g}(INDEX, V) frit_run_{g}({})", args.join(", "));
+            let each: Vec<String> = extras.iter().map(|x| format!("M({x}, {out})")).collect();
+            let _ = writeln!(t, "#define EXTRAS_OF_{g}(M) {}", each.join(" "));
+            let result = |i| format!("M({}_{}, y{i})", binding.outputs, output + i);
+            let each: Vec<String> = (0..e.outputs.len()).map(result).collect();
+            let _ = writeln!(t, "#define RESULTS_OF_{g}(M) {}", each.join(" "));
         }
         (input, output, source) = (input + rest, output + e.outputs.len(), source + given);
     }
