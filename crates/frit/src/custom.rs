@@ -1,6 +1,6 @@
 //! Kernels of your own, for ops of your own.
 //!
-//! An op is an [`OpDef`](crate::graph::OpDef) in a [`Registry`](crate::graph::Registry): see [`crate::graph`]. If it has an expansion into
+//! An op is an [`OpDef`](crate::graph::OpDef) in a [`Registry`]: see [`crate::graph`]. If it has an expansion into
 //! built-in ops, it runs everywhere. A kernel computes it in one step: a [`HostKernel`] on the CPU, one text in a small C dialect (a
 //! `GpuRow`, with the feature `gpu`) on every GPU. A kernel is a function or a text, and a row that tells the compiler what it takes: the
 //! first row of an op that fits a node is chosen, rows of yours before built-in ones.
