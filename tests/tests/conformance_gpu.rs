@@ -26,6 +26,10 @@ const LEFT_OUT: &[(&str, &str, &[&str])] = &[
     ("linear", "-f32-bf16-", &["Q6_K-"]),
     ("linear", "arity-", &["in-group-0"]),
     ("linear", "three-groups-", &["-k-"]),
+    // Hopper's own kernels are what both types are for.
+    ("linear", "halves-f16-", &[]),
+    ("linear", "halves-bf16-two-results", &[]),
+    ("linear", "halves-bf16-bias", &[]),
     ("dequantize", " to f16", &["Q4_K"]),
     ("dequantize", " to bf16", &["Q6_K"]),
     ("gather", " to f16", &["Q4_K"]),
