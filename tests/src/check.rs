@@ -94,7 +94,7 @@ macro_rules! test_each_op {
         $crate::test_each_op! {
             $what $($names)? =>
             attention broadcast concat copy cumsum dequantize expr flip gather layer_norm linear matmul pad quantize reduce
-            reshape residual_norm rms_norm rotary slice softmax sort top_k transpose write_kv
+            reshape residual_norm rms_norm rotary rotary_write_kv slice softmax sort top_k transpose write_kv
         }
     };
     (@ names => $($op:ident)*) => {

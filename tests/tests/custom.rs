@@ -213,7 +213,7 @@ fn cube() -> OpDef {
         cost: |_| Cost { flops: 0i64.into(), bytes: 0i64.into() },
         lower: |_| Ok(Lowered::default()),
         view: None,
-        updates: None,
+        updates: &[],
         cases,
     }
 }

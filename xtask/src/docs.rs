@@ -54,7 +54,7 @@ fn ops() -> Result<String, String> {
     let mut t =
         String::from("| op | what it computes | kind | cases | CPU kernels |\n|---|---|---|---|---|\n");
     for op in frit_ops::registry().iter() {
-        let kind = match (op.view.is_some(), op.expand.is_some(), op.updates.is_some()) {
+        let kind = match (op.view.is_some(), op.expand.is_some(), !op.updates.is_empty()) {
             (true, ..) => "view",
             (_, true, _) => "fused",
             (.., true) => "state",

@@ -158,8 +158,8 @@ impl<'a> Work<'a> {
         loop {
             let writes = |n: &At| {
                 let node = self.node(*n);
-                let at = self.registry.get(&node.op).and_then(|d| d.updates);
-                at.and_then(|i| node.inputs.get(i)) == Some(&v)
+                let updates = self.registry.get(&node.op).map_or(&[][..], |d| d.updates);
+                updates.iter().any(|i| node.inputs.get(*i) == Some(&v))
             };
             if self.users(v).iter().any(writes) {
                 return true;

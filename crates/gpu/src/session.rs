@@ -68,6 +68,8 @@ pub struct Session {
     /// How long binding took for the run to come.
     binding: Duration,
     last: Outputs,
+    /// Memory for the outputs of the next run.
+    spare: Outputs,
 }
 
 impl Session {
@@ -106,6 +108,7 @@ impl Session {
             encoded: 0,
             binding: Duration::ZERO,
             last: Outputs::default(),
+            spare: Outputs::default(),
             exe: exe.clone(),
         })
     }
@@ -248,7 +251,9 @@ impl Session {
     /// # Errors
     /// As [`Session::submit`] and [`Ticket::wait`].
     pub fn run(&mut self) -> Result<(), GpuError> {
-        self.last = self.submit(false)?.wait()?;
+        let outputs = std::mem::take(&mut self.spare);
+        let outputs = self.submit_into(outputs, false)?.wait()?;
+        self.spare = std::mem::replace(&mut self.last, outputs);
         Ok(())
     }
 
@@ -267,12 +272,18 @@ impl Session {
     /// # Errors
     /// An input that was never set, sizes that do not fit, a lost device.
     pub fn submit(&mut self, timed: bool) -> Result<Ticket, GpuError> {
+        self.submit_into(Outputs::default(), timed)
+    }
+
+    /// As [`Session::submit`]; the results go into the memory of `outputs`.
+    fn submit_into(&mut self, mut outputs: Outputs, timed: bool) -> Result<Ticket, GpuError> {
+        outputs.clear();
         self.bind()?;
         let begin = Instant::now();
         if let Some(i) = self.given.iter().position(|g| !g) {
             return Err(GpuError::InputMissing(self.exe.schedule().inputs[i].name.clone()));
         }
-        let (mut outputs, mut downloads) = (Outputs::default(), Vec::new());
+        let mut downloads = Vec::with_capacity(self.exe.tables.outputs.len());
         for (i, p) in self.exe.tables.outputs.iter().enumerate() {
             let bytes = self.values[p.bytes as usize].max(0) as u64;
             downloads.push(self.device_outputs.span(self.outputs.at[i], bytes));
@@ -492,6 +503,7 @@ const ALIGN: usize = 16;
 /// The results of a run, by the schedule's outputs. Each is aligned for its element type.
 #[derive(Clone, Debug, Default)]
 pub struct Outputs {
+    /// At least as long as `ports` says.
     data: Vec<u128>,
     /// First byte, number of bytes, extents.
     ports: Vec<(usize, usize, Vec<usize>)>,
@@ -500,9 +512,19 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// Forgets the results and keeps their memory.
+    fn clear(&mut self) {
+        self.ports.clear();
+        self.times = RunTimes::default();
+    }
+
     fn push(&mut self, bytes: usize, dims: Vec<usize>) {
-        self.ports.push((ALIGN * self.data.len(), bytes, dims));
-        self.data.resize(self.data.len() + bytes.div_ceil(ALIGN), 0);
+        let at = self.ports.last().map_or(0, |(at, n, _)| (at + n).next_multiple_of(ALIGN));
+        self.ports.push((at, bytes, dims));
+        let end = (at + bytes).div_ceil(ALIGN);
+        if self.data.len() < end {
+            self.data.resize(end, 0);
+        }
     }
 
     /// All results one behind the other, as a driver gives them.
@@ -516,7 +538,9 @@ impl Outputs {
         let data: &mut [u8] = bytemuck::cast_slice_mut(&mut self.data);
         let mut end: usize = self.ports.iter().map(|p| p.1).sum();
         for (at, bytes, _) in self.ports.iter().rev() {
-            data.copy_within(end - bytes..end, *at);
+            if end - bytes != *at {
+                data.copy_within(end - bytes..end, *at);
+            }
             end -= bytes;
         }
     }

@@ -391,8 +391,8 @@ pub struct OpDef {
     /// For an op that only looks at its operand 0 in another way: the view of its result, or `None` where strides cannot
     /// express it (a copy is made then).
     pub view: Option<fn(&NodeCtx, &View) -> Option<View>>,
-    /// The operand that result 0 overwrites in place (state writes).
-    pub updates: Option<usize>,
+    /// The operands that results overwrite in place (state writes): result i operand `updates[i]`.
+    pub updates: &'static [usize],
     /// Inputs that every device must get right.
     pub cases: fn() -> Vec<Case>,
 }

@@ -175,7 +175,7 @@ mod tests {
             cost: |_| Cost { flops: Dim::from(0i64), bytes: Dim::from(0i64) },
             lower: |_| Ok(Lowered::default()),
             view: None,
-            updates: None,
+            updates: &[],
             cases: Vec::new,
         }
     }

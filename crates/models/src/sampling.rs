@@ -175,6 +175,9 @@ impl Sampler {
     /// A logit is NaN or +infinity; all are −infinity; a token of the history is outside the vocabulary.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplingError> {
         check_logits(logits)?;
+        if self.options.temperature == 0.0 && self.options.repetition_penalty == 1.0 {
+            return most_likely(logits).ok_or(SamplingError::Empty(0));
+        }
         self.candidates.clear();
         self.candidates
             .extend(logits.iter().enumerate().map(|(i, l)| Candidate { token: i as u32, logit: l + 0.0 }));
@@ -279,10 +282,31 @@ fn draw(kept: &[Candidate], temperature: f32, u: f64) -> u32 {
     last
 }
 
+/// Logits that are looked at together.
+const PIECE: usize = 1024;
+
+/// The first of the largest logits, none of which is NaN; `None` if there are none.
+fn most_likely(logits: &[f32]) -> Option<u32> {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    // Several maxima at a time, so that the loop waits for none of them.
+    let mut most = [f32::NEG_INFINITY; 32];
+    let (pieces, rest) = logits.as_chunks::<32>();
+    for piece in pieces {
+        most.iter_mut().zip(piece).for_each(|(m, l)| *m = larger(*m, *l));
+    }
+    let most = most.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger);
+    logits.iter().position(|l| *l == most).map(|i| i as u32)
+}
+
 fn check_logits(logits: &[f32]) -> Result<(), SamplingError> {
     let bad = |l: &f32| l.is_nan() || *l == f32::INFINITY;
-    if let Some(i) = logits.iter().position(bad) {
-        return Err(SamplingError::Logit { token: i as u32, value: logits[i] });
+    // All of a piece at a time, so that the loop has no branch.
+    for (n, piece) in logits.chunks(PIECE).enumerate() {
+        if piece.iter().fold(false, |any, l| any | bad(l))
+            && let Some(i) = piece.iter().position(bad)
+        {
+            return Err(SamplingError::Logit { token: (n * PIECE + i) as u32, value: piece[i] });
+        }
     }
     if logits.iter().all(|l| *l == f32::NEG_INFINITY) {
         return Err(SamplingError::Empty(logits.len()));

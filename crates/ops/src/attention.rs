@@ -47,7 +47,7 @@ pub fn def() -> OpDef {
         cost,
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases: crate::attention_cases::cases,
     }
 }

@@ -35,11 +35,11 @@ pub fn build(registry: &Registry, op: &str, case: &Case) -> Result<CaseGraph, Op
     for (i, r) in results.iter().enumerate() {
         g.graph.output(&format!("y{i}"), *r)?;
     }
-    let updates = registry.get(op).and_then(|d| d.updates);
-    if let Some(u) = updates
-        && g.graph.states().iter().any(|s| s.first == operands[u])
-    {
-        g.graph.update(operands[u], results[0])?;
+    let updates = registry.get(op).map_or(&[][..], |d| d.updates);
+    for (next, state) in results.iter().zip(updates.iter().map(|u| operands[*u])) {
+        if g.graph.states().iter().any(|s| s.first == state) {
+            g.graph.update(state, *next)?;
+        }
     }
     Ok(g)
 }

@@ -20,7 +20,7 @@ pub fn def() -> OpDef {
         cost: |ctx| util::cost_per_element(ctx, 1),
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases: table,
     }
 }

@@ -18,7 +18,7 @@ pub fn def() -> OpDef {
         cost: |ctx| Cost { ..util::cost_per_element(ctx, 2) },
         lower: util::lower_elements,
         view: None,
-        updates: None,
+        updates: &[],
         cases: table,
     }
 }

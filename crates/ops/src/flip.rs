@@ -18,7 +18,7 @@ pub fn def() -> OpDef {
         cost: util::cost_of_copy,
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases: table,
     }
 }

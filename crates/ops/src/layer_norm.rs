@@ -24,7 +24,7 @@ pub fn def() -> OpDef {
         cost: |ctx| -> Cost { cost_per_element(ctx, 7) },
         lower: |ctx| Ok(Norm::read(Kind::Layer, ctx.attrs, false)?.lowered(ctx)),
         view: None,
-        updates: None,
+        updates: &[],
         cases,
     }
 }

@@ -25,6 +25,7 @@ mod reshape;
 mod residual_norm;
 mod rms_norm;
 mod rotary;
+mod rotary_write_kv;
 mod shapes;
 mod slice;
 mod softmax;
@@ -68,6 +69,7 @@ const OPS: &[fn() -> OpDef] = &[
     layer_norm::def,
     residual_norm::def,
     rotary::def,
+    rotary_write_kv::def,
     attention::def,
     write_kv::def,
 ];

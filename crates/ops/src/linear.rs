@@ -36,7 +36,7 @@ pub fn def() -> OpDef {
         cost,
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases: crate::linear_cases::cases,
     }
 }

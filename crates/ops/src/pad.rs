@@ -19,7 +19,7 @@ pub fn def() -> OpDef {
         cost: util::cost_of_copy,
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases: table,
     }
 }

@@ -37,7 +37,7 @@ pub fn def() -> OpDef {
         cost: |ctx| cost_per_element(ctx, 4),
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases,
     }
 }

@@ -20,7 +20,7 @@ pub fn def() -> OpDef {
         cost,
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases: table,
     }
 }

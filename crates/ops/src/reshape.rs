@@ -19,7 +19,7 @@ pub fn def() -> OpDef {
         cost: util::cost_of_view,
         lower: util::lower_elements,
         view: Some(view),
-        updates: None,
+        updates: &[],
         cases: table,
     }
 }

@@ -25,7 +25,7 @@ pub fn def() -> OpDef {
         cost: |ctx| cost_per_element(ctx, 7),
         lower: |ctx| Ok(read(ctx.attrs)?.lowered(ctx)),
         view: None,
-        updates: None,
+        updates: &[],
         cases,
     }
 }

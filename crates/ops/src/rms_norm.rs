@@ -24,7 +24,7 @@ pub fn def() -> OpDef {
         cost: |ctx| -> Cost { cost_per_element(ctx, 5) },
         lower: |ctx| Ok(Norm::read(Kind::Rms, ctx.attrs, true)?.lowered(ctx)),
         view: None,
-        updates: None,
+        updates: &[],
         cases,
     }
 }

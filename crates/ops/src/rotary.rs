@@ -25,18 +25,18 @@ pub fn def() -> OpDef {
         cost: |ctx| cost_per_element(ctx, 6),
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases,
     }
 }
 
-struct Rotary {
+pub(crate) struct Rotary {
     dims: usize,
     interleaved: bool,
     factor: f64,
 }
 
-fn read(attrs: &Attrs) -> Result<Rotary, OpError> {
+pub(crate) fn read(attrs: &Attrs) -> Result<Rotary, OpError> {
     attrs.only(&["dims", "style", "factor"])?;
     let dims = attrs.int("dims")?;
     if dims < 2 || dims % 2 != 0 {

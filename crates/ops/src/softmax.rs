@@ -19,7 +19,7 @@ pub fn def() -> OpDef {
         cost: |ctx| Cost { ..util::cost_per_element(ctx, 5) },
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases: table,
     }
 }

@@ -21,7 +21,7 @@ pub fn def() -> OpDef {
         cost: ranking::cost,
         lower: |ctx| ranking::lower(ctx, ctx.attrs.bool("descending")?),
         view: None,
-        updates: None,
+        updates: &[],
         cases: || ranking::cases(attrs, |n| vec![n]),
     }
 }

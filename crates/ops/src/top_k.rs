@@ -23,7 +23,7 @@ pub fn def() -> OpDef {
         cost: ranking::cost,
         lower: |ctx| ranking::lower(ctx, ctx.attrs.bool("largest")?),
         view: None,
-        updates: None,
+        updates: &[],
         cases: || ranking::cases(attrs, counts),
     }
 }

@@ -33,7 +33,7 @@ pub fn def() -> OpDef {
             Ok(Lowered::default().int("ring", ring).int("elements", elements(ctx)))
         },
         view: None,
-        updates: Some(0),
+        updates: &[0],
         cases,
     }
 }

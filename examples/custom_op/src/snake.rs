@@ -23,7 +23,7 @@ pub fn registry() -> frit::Result<Registry> {
         cost,
         lower: |_| Ok(Lowered::default()),
         view: None,
-        updates: None,
+        updates: &[],
         cases,
     })?;
     Ok(all)

@@ -3,7 +3,7 @@
 //! it); where two patterns could, their levels say which goes first:
 //!
 //! 1. whole ops from their parts: norms, rotary, attention;
-//! 2. `linear` from a matmul with a weight;
+//! 2. `linear` from a matmul with a weight, and what stands between them and attention over a cache;
 //! 3. a residual add with the norm that reads it, before the add can become an epilogue;
 //! 4. chains of expressions, so that a gate's activation and product are one expression;
 //! 5. gated pairs of linears;
@@ -19,6 +19,7 @@ mod norm;
 mod regions;
 mod residual;
 mod rotary;
+mod rotary_write_kv;
 mod tree;
 
 use std::collections::HashSet;
@@ -84,7 +85,10 @@ const LEVELS: &[&[Pattern]] = &[
         pattern("rotary", "expr", rotary::find),
         pattern("attention", "softmax", attention::find),
     ],
-    &[pattern("linear", "matmul", linear::find)],
+    &[
+        pattern("linear", "matmul", linear::find),
+        pattern("cached rotary", "attention", rotary_write_kv::find),
+    ],
     &[pattern("residual norm", "expr", residual::find)],
     &[pattern("expression chain", "expr", regions::chain)],
     &[pattern("gated linear", "expr", absorb::gated)],

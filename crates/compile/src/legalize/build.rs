@@ -1,6 +1,6 @@
 //! The walk over the graph: views become locations, nodes become steps, results that are outputs go straight to them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use frit_ir::graph::{Graph, Node, Source, ValueId};
@@ -27,8 +27,8 @@ struct Walk<'a, 'r, 'g> {
     graph: &'g Graph,
     /// Where each value lies.
     locs: Vec<Option<Loc>>,
-    /// Whether each node makes a version of a state in place.
-    in_place: Vec<bool>,
+    /// The versions of states that are made in place.
+    in_place: HashSet<ValueId>,
 }
 
 pub(super) fn build<'a>(
@@ -47,13 +47,13 @@ pub(super) fn build<'a>(
     };
     let n = graph.values().len();
     let mut walk =
-        Walk { emitter, graph, locs: vec![None; n], in_place: state::in_place_nodes(graph, registry) };
+        Walk { emitter, graph, locs: vec![None; n], in_place: state::in_place_values(graph, registry) };
     walk.place_sources();
     for (i, node) in graph.nodes().iter().enumerate() {
         let def = definition(registry, graph, node)?;
         match &expanded.nodes[i] {
             None => walk.view(def, node)?,
-            Some(m) => walk.node(def, node, m, walk.in_place[i], &expanded.origins[i])?,
+            Some(m) => walk.node(def, node, m, &expanded.origins[i])?,
         }
     }
     walk.outputs()?;
@@ -120,7 +120,6 @@ impl Walk<'_, '_, '_> {
         def: &OpDef,
         node: &Node,
         m: &Matched,
-        in_place: bool,
         origin: &Option<String>,
     ) -> Result<(), CompileError> {
         let mut copies = Vec::new();
@@ -128,16 +127,19 @@ impl Walk<'_, '_, '_> {
         for v in &node.inputs {
             inputs.push(if v.is_none() { None } else { Some(self.loc(*v)?) });
         }
-        let mut updated = None;
-        if let Some(at) = def.updates.filter(|i| inputs.get(*i).is_some_and(Option::is_some)) {
-            updated = Some(self.prepare_update(node, at, in_place, &mut inputs, &mut copies)?);
+        let mut updated = Vec::with_capacity(def.updates.len());
+        for (at, next) in def.updates.iter().zip(&node.outputs) {
+            updated.push(match inputs.get(*at) {
+                Some(Some(_)) => Some(self.prepare_update(node, *at, *next, &mut inputs, &mut copies)?),
+                _ => None,
+            });
         }
         let mut outputs = Vec::with_capacity(node.outputs.len());
         for (i, v) in node.outputs.iter().enumerate() {
             let value = self.graph.value(*v);
-            let loc = match updated {
+            let loc = match updated.get(i).copied().flatten() {
                 // The storage may have been made for the same elements in another shape.
-                Some(storage) if i == 0 => {
+                Some(storage) => {
                     Loc { view: View::dense(&value.ty.shape), ..self.emitter.next_version(storage) }
                 }
                 _ => self.emitter.transient(&value.name, value.ty.clone()),
@@ -160,20 +162,23 @@ impl Walk<'_, '_, '_> {
         })
     }
 
-    /// Makes operand `at` a storage that the node may overwrite, and gives that storage.
+    /// Makes operand `at` a storage that the node may overwrite with `next`, and gives that storage.
     fn prepare_update(
         &mut self,
         node: &Node,
         at: usize,
-        in_place: bool,
+        next: ValueId,
         inputs: &mut [Option<Loc>],
         copies: &mut Vec<String>,
     ) -> Result<u32, CompileError> {
         let target = node.inputs[at];
-        let mut loc = self.loc(target)?;
+        let mut loc = match &inputs[at] {
+            Some(l) => l.clone(),
+            None => self.loc(target)?,
+        };
         let storage = &self.emitter.storages[loc.storage as usize];
         let own = match storage.home {
-            Home::State(_) => in_place,
+            Home::State(_) => self.in_place.contains(&next),
             // Readers of the value as it is now are put before this node, or read a copy.
             Home::Arena => storage.version == loc.version,
             _ => false,

@@ -2,31 +2,33 @@
 //! overwritten.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
-use frit_ir::graph::Graph;
+use frit_ir::graph::{Graph, Source, ValueId};
 use frit_ir::op::Registry;
 
 use super::emit::{Emitter, Loc, Proto};
 use crate::CompileError;
 
-/// The nodes on the way from each state's first version to its last, where every node updates the version before.
-pub(super) fn in_place_nodes(graph: &Graph, registry: &Registry) -> Vec<bool> {
-    let mut out = vec![false; graph.nodes().len()];
+/// The values on the way from each state's first version to its last, where every one updates the version before.
+pub(super) fn in_place_values(graph: &Graph, registry: &Registry) -> HashSet<ValueId> {
+    let mut out = HashSet::new();
     for s in graph.states() {
         let (mut v, mut chain) = (s.last, Vec::new());
         while v != s.first {
-            let frit_ir::graph::Source::Node(id, 0) = graph.value(v).source else { break };
+            let Source::Node(id, result) = graph.value(v).source else { break };
             let node = &graph.nodes()[id.0 as usize];
-            let Some(at) = registry.get(&node.op).and_then(|d| d.updates) else { break };
-            match node.inputs.get(at) {
-                Some(before) if !before.is_none() => v = *before,
+            let updated = registry.get(&node.op).and_then(|d| d.updates.get(result as usize));
+            match updated.and_then(|at| node.inputs.get(*at)) {
+                Some(before) if !before.is_none() => {
+                    chain.push(v);
+                    v = *before;
+                }
                 _ => break,
             }
-            chain.push(id.0 as usize);
         }
         if v == s.first {
-            chain.into_iter().for_each(|n| out[n] = true);
+            out.extend(chain);
         }
     }
     out

@@ -141,7 +141,7 @@ fn plain(name: &'static str, infer: fn(&mut InferCtx) -> Result<Vec<Type>, OpErr
         cost,
         lower: |_| Ok(Lowered::default()),
         view: None,
-        updates: None,
+        updates: &[],
         cases: Vec::new,
     }
 }
@@ -160,7 +160,7 @@ fn set(c: &RefCtx) -> Result<Vec<Tensor>, OpError> {
 /// `four` are fused ops that expand into `expr` and `twice`; `ever` expands into itself.
 pub(crate) fn registry() -> Registry {
     let mut r = frit_ops::registry();
-    r.add(OpDef { updates: Some(0), reference: Some(set), ..plain("set", like_first) }).unwrap();
+    r.add(OpDef { updates: &[0], reference: Some(set), ..plain("set", like_first) }).unwrap();
     r.add(plain("weigh", like_first)).unwrap();
     r.add(OpDef {
         expand: Some(|g, r, _, x| {

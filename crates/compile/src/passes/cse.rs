@@ -15,7 +15,7 @@ pub(super) fn merge_equal(w: &mut Work) -> bool {
     for n in w.nodes() {
         let node = w.node(n);
         // Two writes are never one: each makes its own version.
-        if w.registry.get(&node.op).is_none_or(|d| d.updates.is_some()) || !w.is_live(n) {
+        if w.registry.get(&node.op).is_none_or(|d| !d.updates.is_empty()) || !w.is_live(n) {
             continue;
         }
         let mut h = DefaultHasher::new();

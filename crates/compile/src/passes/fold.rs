@@ -12,7 +12,10 @@ const MAX_ELEMENTS: usize = 1 << 16;
 pub(super) fn fold(w: &mut Work, at: At) -> Result<bool, GraphError> {
     let node = w.node(at);
     let Some(def) = w.registry.get(&node.op) else { return Ok(false) };
-    if node.inputs.is_empty() || def.reference.is_none() || def.updates.is_some() || &*node.op == "broadcast"
+    if node.inputs.is_empty()
+        || def.reference.is_none()
+        || !def.updates.is_empty()
+        || &*node.op == "broadcast"
     {
         return Ok(false);
     }

@@ -71,8 +71,8 @@ impl Precision {
 enum Follows {
     All,
     First(usize),
-    /// One operand; the results keep their types.
-    Only(usize),
+    /// These operands; states keep their types.
+    Only(&'static [usize]),
     /// The first and everything from the first extra on (`linear`: x and the extras, not the weights).
     Linear,
 }
@@ -86,7 +86,8 @@ const FOLLOWERS: &[(&str, Follows)] = &[
     ("residual_norm", Follows::First(2)),
     ("rotary", Follows::First(1)),
     ("attention", Follows::First(1)),
-    ("write_kv", Follows::Only(1)),
+    ("write_kv", Follows::Only(&[1])),
+    ("rotary_write_kv", Follows::Only(&[2, 3, 4])),
     ("softmax", Follows::First(1)),
     ("concat", Follows::All),
     ("pad", Follows::First(1)),
@@ -148,8 +149,7 @@ fn lower(
     let attrs = retyped(&node, w, &inputs, if follows.is_some() { to } else { DType::F32 })?;
     let made = w.add(at, &node.op, attrs, &inputs)?;
     for (old, new) in node.outputs.iter().zip(made) {
-        let updates = w.registry.get(&node.op).is_some_and(|d| d.updates.is_some());
-        if updates || w.ty(*old) == w.ty(new) {
+        if w.ty(*old) == w.ty(new) {
             w.replace(*old, new);
         }
         stands.insert(*old, new);
@@ -161,7 +161,7 @@ fn follows_at(f: &Follows, node: &Node, i: usize) -> bool {
     match f {
         Follows::All => true,
         Follows::First(n) => i < *n,
-        Follows::Only(n) => i == *n,
+        Follows::Only(these) => these.contains(&i),
         Follows::Linear => i == 0 || i as i64 > node.attrs.int("weights").unwrap_or(i64::MAX - 1),
     }
 }

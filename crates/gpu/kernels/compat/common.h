@@ -27,6 +27,7 @@ struct frit_operand {
 #define PTR(x) frit_##x
 #define LOAD(x, i) LOAD_##x(i)
 #define STORE(x, i, v) STORE_##x(i, v)
+#define ROUNDED(x, v) ROUNDED_##x(v)
 #define AT(x, i) AT_##x(i)
 #define ROW(x, r) ROW_##x(r)
 #define LOWEST(x) LOWEST_##x
@@ -116,6 +117,10 @@ HELPER float frit_odd(double v) {
 #define store_f16(p, i, v) ((p)[i] = f32_to_f16(v))
 #define store_bf16(p, i, v) ((p)[i] = f32_to_bf16(v))
 #define store_bool(p, i, v) ((p)[i] = (u8)((v) != 0))
+#define rounded_raw(v) (v)
+#define rounded_f16(v) f16_to_f32(f32_to_f16(v))
+#define rounded_bf16(v) bf16_to_f32(f32_to_bf16(v))
+#define rounded_bool(v) ((u8)((v) != 0))
 
 /* Asks for `n` elements from element i on, so many lanes together, where the dialect can (HAS_PREFETCH). */
 #define PREFETCH_ROW(x, i, n, lane, lanes) \

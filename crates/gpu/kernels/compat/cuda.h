@@ -40,7 +40,7 @@ HELPER void frit_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0]
 
 #define NATIVE_LANES 1
 #define frit_lane_xor(lanes, id, v, m) __shfl_xor_sync(0xffffffffu, v, m)
-#define UNROLL _Pragma("unroll 4")
+#define UNROLL _Pragma("unroll 2")
 
 #define AS_FLOAT(u) __uint_as_float((u32)(u))
 #define AS_UINT(f) __float_as_uint((float)(f))

@@ -37,7 +37,7 @@ typedef ulong u64;
 #define GROUP_COUNT ((int)frit_groups)
 #define BARRIER() threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device)
 
-#define UNROLL _Pragma("unroll(4)")
+#define UNROLL _Pragma("unroll(2)")
 
 #define AS_FLOAT(u) as_type<float>((u32)(u))
 #define AS_UINT(f) as_type<u32>((float)(f))

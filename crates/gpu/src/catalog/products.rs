@@ -208,13 +208,13 @@ pub(super) static ROWS: &[GpuRow] = &[
     GpuRow {
         source: include_str!("../../kernels/linear_few.k"),
         defines: "#define BLOCK_ROWS 1\n",
-        grid: "m*ceildiv(n, 8)",
+        grid: "m*ceildiv(n, 8)*max(1, min(8, floordiv(x_last, 256)))",
         ..linear("linear.one", &guards(1))
     },
     GpuRow {
         source: include_str!("../../kernels/linear_few.k"),
         defines: "#define BLOCK_ROWS 4\n",
-        grid: "ceildiv(m, 4)*ceildiv(n, 8)",
+        grid: "ceildiv(m, 4)*ceildiv(n, 8)*max(1, min(8, floordiv(x_last, 256)))",
         ..linear("linear.few", &guards(FEW))
     },
     wgmma("linear.wgmma.bf16", &halves(BF16)),

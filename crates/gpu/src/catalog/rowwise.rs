@@ -11,6 +11,8 @@ const WEIGHT: OperandSpec = optional("weight", F32S, LayoutClass::Dense);
 const BIAS: OperandSpec = optional("bias", F32S, LayoutClass::Dense);
 const X: OperandSpec = one("x", F32S, LayoutClass::Rows);
 const OUT: OperandSpec = one("out", F32S, LayoutClass::Dense);
+const POSITIONS: OperandSpec = one("positions", &[DType::I32], LayoutClass::Rows);
+const FREQUENCIES: OperandSpec = one("inv_freq", &[DType::F32], LayoutClass::Dense);
 const NORM: &[ParamSpec] = &[real("eps"), int("plus_one"), int("rms")];
 
 const fn norm(op: &'static str) -> GpuRow {
@@ -82,11 +84,7 @@ pub(super) static ROWS: &[GpuRow] = &[
         row: KernelRow {
             name: "rotary",
             op: "rotary",
-            inputs: &[
-                X,
-                one("positions", &[DType::I32], LayoutClass::Rows),
-                one("inv_freq", &[DType::F32], LayoutClass::Dense),
-            ],
+            inputs: &[X, POSITIONS, FREQUENCIES],
             outputs: &[OUT],
             params: &[int("dims"), int("interleaved"), real("factor")],
             alias: &[(0, 0)],
@@ -94,6 +92,42 @@ pub(super) static ROWS: &[GpuRow] = &[
         },
         source: include_str!("../../kernels/rotary.k"),
         grid: "ceildiv(x_len, 512)",
+        ..KERNEL
+    },
+    GpuRow {
+        row: KernelRow {
+            name: "rotary_write_kv",
+            op: "rotary_write_kv",
+            inputs: &[
+                one("keys", F32S, LayoutClass::Dense),
+                one("values", F32S, LayoutClass::Dense),
+                one("q", F32S, LayoutClass::Rows),
+                one("k", F32S, LayoutClass::Rows),
+                one("v", F32S, LayoutClass::Rows),
+                POSITIONS,
+                FREQUENCIES,
+                optional("table", &[DType::I32], LayoutClass::Rows),
+                optional("q_weight", F32S, LayoutClass::Dense),
+                optional("k_weight", F32S, LayoutClass::Dense),
+            ],
+            outputs: &[
+                one("next_keys", F32S, LayoutClass::Dense),
+                one("next_values", F32S, LayoutClass::Dense),
+                OUT,
+            ],
+            params: &[
+                int("dims"),
+                int("interleaved"),
+                real("factor"),
+                int("ring"),
+                real("eps"),
+                int("plus_one"),
+            ],
+            alias: &[(0, 0), (1, 1), (2, 2)],
+            ..PLAIN
+        },
+        source: include_str!("../../kernels/rotary_write_kv.k"),
+        grid: "ceildiv(q_rows + 2*k_rows, 8)",
         ..KERNEL
     },
     GpuRow {

@@ -270,6 +270,7 @@ fn operand(t: &mut String, o: &Named, bits: bool) -> Result<(), GpuError> {
     let _ = writeln!(t, "#define UNIT_BYTES_{n} {}", info.unit_bytes);
     let _ = writeln!(t, "#define LOAD_{n}(i) load_{io}(frit_{n}, i)");
     let _ = writeln!(t, "#define STORE_{n}(i, v) store_{io}(frit_{n}, i, v)");
+    let _ = writeln!(t, "#define ROUNDED_{n}(v) rounded_{io}(v)");
     let load8 = match d.is_block() {
         true => format!("BLOCK(frit_{}, {}, {}, ", ident(d), info.unit_elements, info.unit_bytes),
         false => format!("ELEMENTS({io}, "),

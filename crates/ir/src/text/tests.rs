@@ -29,7 +29,7 @@ fn registry() -> Registry {
         cost: |_: &NodeCtx| Cost { flops: Dim::from(0i64), bytes: Dim::from(0i64) },
         lower: |_: &NodeCtx| Ok(Lowered::default()),
         view: None,
-        updates: Some(0),
+        updates: &[0],
         cases: Vec::new,
     })
     .unwrap();

@@ -22,7 +22,7 @@ pub fn def() -> OpDef {
         cost,
         lower,
         view: None,
-        updates: None,
+        updates: &[],
         cases: cases::all,
     }
 }
