@@ -41,6 +41,19 @@ fn greedy_takes_the_largest_and_the_lower_index() {
     assert_eq!(s.sample(&[0.0, 3.0, -1.0, 3.0], &[]), Ok(1));
     assert_eq!(s.sample(&[-0.0, 0.0], &[]), Ok(0));
     assert_eq!(s.sample(&[f32::NEG_INFINITY, f32::NEG_INFINITY, -9.0], &[]), Ok(2));
+    // Wherever the largest lies, once more behind it.
+    for (n, at) in [(70_001, 70_000), (70_001, 33), (70_001, 69_983), (31, 30), (32, 31), (5000, 0)] {
+        let mut logits: Vec<f32> = (0..n).map(|i| ((i * 37) % 1000) as f32 * -0.5 - 1.0).collect();
+        logits[at] = -0.25;
+        logits[n - 1] = -0.25;
+        assert_eq!(s.sample(&logits, &[]), Ok(at as u32));
+        // A penalty that changes nothing takes the other way.
+        let mut slow = Sampler::new(SamplingOptions::default().repetition_penalty(1.5, 8)).unwrap();
+        assert_eq!(slow.sample(&logits, &[]), Ok(at as u32));
+        logits[n / 2] = f32::NAN;
+        let bad = s.sample(&logits, &[]);
+        assert!(matches!(bad, Err(SamplingError::Logit { token, .. }) if token as usize == n / 2), "{bad:?}");
+    }
 }
 
 #[test]

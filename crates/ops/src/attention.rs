@@ -174,6 +174,7 @@ fn cost(ctx: &NodeCtx) -> Cost {
 fn lower(ctx: &NodeCtx) -> Result<Lowered, OpError> {
     let s = Spec::read(ctx.attrs)?;
     let [q, k, v] = shapes(ctx);
+    let shared = if k[1].is(0) { Dim::from(0i64) } else { q[2].floor_div(&k[1]) };
     Ok(Lowered::default()
         .float("scale", s.scale)
         .int("causal", i64::from(s.causal))
@@ -186,6 +187,7 @@ fn lower(ctx: &NodeCtx) -> Result<Lowered, OpError> {
         .int("s", k[2].clone())
         .int("keys", keys(&k[2], ctx.inputs.get(TABLE).copied().flatten()))
         .int("h", q[2].clone())
+        .int("shared", shared)
         .int("d", q[3].clone())
         .int("dv", v[3].clone())
         .int("elements", elements(ctx)))

@@ -7,18 +7,22 @@
 #define FRIT_BYTES(w, p) \
     const u32 w[2] = {READ_U16(p, 0) | READ_U16(p, 2) << 16, READ_U16(p, 4) | READ_U16(p, 6) << 16}
 #define FRIT_WORDS(w, p) const u32 w[2] = {READ_U32(p, 0), READ_U32(p, 4)}
+/* Halves of those bytes, the upper ones for a shift of 4: one shift for four codes. */
+#define FRIT_NIBBLES(n, w, shift) const u32 n[2] = {w[0] >> (shift) & 0x0f0f0f0fu, w[1] >> (shift) & 0x0f0f0f0fu}
 /* Byte e of the two words: the bits of `mask` at `shift`. */
 #define FRIT_CODE(w, shift, mask) ((int)((w)[e / 4] >> (e % 4 * 8 + (shift)) & (mask)))
 
 HELPER void frit_q4_0(GLOBAL const u8 *p, int i, PRIVATE float *y) {
     const float d = FRIT_HALF(p, 0);
     FRIT_BYTES(w, p + 2 + i % 16);
-    for (int e = 0; e < 8; e++) y[e] = d * (FRIT_CODE(w, i / 16 * 4, 15) - 8);
+    FRIT_NIBBLES(n, w, i / 16 * 4);
+    for (int e = 0; e < 8; e++) y[e] = d * (FRIT_CODE(n, 0, 15) - 8);
 }
 HELPER void frit_q4_1(GLOBAL const u8 *p, int i, PRIVATE float *y) {
     const float d = FRIT_HALF(p, 0), m = FRIT_HALF(p, 2);
     FRIT_WORDS(w, p + 4 + i % 16);
-    for (int e = 0; e < 8; e++) y[e] = d * FRIT_CODE(w, i / 16 * 4, 15) + m;
+    FRIT_NIBBLES(n, w, i / 16 * 4);
+    for (int e = 0; e < 8; e++) y[e] = d * FRIT_CODE(n, 0, 15) + m;
 }
 HELPER void frit_q5_0(GLOBAL const u8 *p, int i, PRIVATE float *y) {
     const float d = FRIT_HALF(p, 0);
@@ -67,7 +71,8 @@ HELPER void frit_q4_k(GLOBAL const u8 *p, int i, PRIVATE float *y) {
     float d, m;
     frit_scale6(p, i / 32, &d, &m);
     FRIT_WORDS(w, p + 16 + i / 64 * 32 + i % 32);
-    for (int e = 0; e < 8; e++) y[e] = d * FRIT_CODE(w, i % 64 / 32 * 4, 15) - m;
+    FRIT_NIBBLES(n, w, i % 64 / 32 * 4);
+    for (int e = 0; e < 8; e++) y[e] = d * FRIT_CODE(n, 0, 15) - m;
 }
 HELPER void frit_q5_k(GLOBAL const u8 *p, int i, PRIVATE float *y) {
     float d, m;

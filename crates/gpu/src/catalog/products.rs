@@ -3,7 +3,7 @@
 use frit_ir::DType;
 
 use crate::row::{
-    COMPUTE, Cmp, Count, Exprs, F32S, FLOATS, GpuRow, Guard, KERNEL, KernelRow, LayoutClass, Needs,
+    BLOCKS, COMPUTE, Cmp, Count, Exprs, F32S, FLOATS, GpuRow, Guard, KERNEL, KernelRow, LayoutClass, Needs,
     OperandSpec, PLAIN, ParamSpec, WEIGHTS, int, one, optional, real, rest,
 };
 
@@ -72,7 +72,10 @@ const fn wgmma(name: &'static str, inputs: &'static [OperandSpec]) -> GpuRow {
             scratch: "threads*128*(weights + 1)",
             ..PLAIN
         },
-        source: include_str!("../../kernels/special/cuda/linear_wgmma.k"),
+        source: concat!(
+            include_str!("../../kernels/special/cuda/hopper.h"),
+            include_str!("../../kernels/special/cuda/linear_wgmma.k")
+        ),
         group: 384,
         // The ring, what aligns it, and where results leave the registers.
         shared: 192 * 1024 + 1024 + 32 * 1024,
@@ -84,10 +87,15 @@ const fn wgmma(name: &'static str, inputs: &'static [OperandSpec]) -> GpuRow {
     }
 }
 
-/// No rounding of x, and what a text holds at most.
+/// Rows of x that are not rounded.
+const PLAIN_X: Guard = Guard { param: "bits", cmp: Cmp::Eq, value: 0 };
 const WGMMA: &[Guard] = &{
     let [groups, a, b, c, d, _] = guards(i64::MAX);
-    [groups, a, b, c, d, Guard { param: "bits", cmp: Cmp::Eq, value: 0 }]
+    [groups, a, b, c, d, PLAIN_X]
+};
+const ONE_PLAIN: &[Guard] = &{
+    let [groups, a, b, c, d, rows] = guards(1);
+    [groups, a, b, c, d, rows, PLAIN_X]
 };
 
 const fn halves(dtypes: &'static [DType]) -> [OperandSpec; 3] {
@@ -189,7 +197,10 @@ const fn flash(
 ) -> GpuRow {
     GpuRow {
         row: KernelRow { name, inputs, outputs, guards: if wide { WIDE } else { NARROW }, ..PLAIN_ATTENTION },
-        source: include_str!("../../kernels/special/cuda/attention_flash.k"),
+        source: concat!(
+            include_str!("../../kernels/special/cuda/hopper.h"),
+            include_str!("../../kernels/special/cuda/attention_flash.k")
+        ),
         defines: if wide { "#define WIDTH 128\n" } else { "#define WIDTH 64\n" },
         group: 384,
         // Tiles of keys, values and queries, and what aligns them.
@@ -203,18 +214,48 @@ const fn flash(
 const NARROW: &[Guard] = &[whole("d"), whole("dv"), most("d", 64), most("dv", 64)];
 const WIDE: &[Guard] = &[whole("d"), whole("dv"), most("d", 128), most("dv", 128)];
 
+/// Few queries; `HEADS` of `defines` share a key head in one reading of it.
+const fn decode(name: &'static str, guards: &'static [Guard], defines: &'static str) -> GpuRow {
+    GpuRow {
+        row: KernelRow { name, guards, ..PLAIN_ATTENTION },
+        source: include_str!("../../kernels/special/cuda/attention_decode.k"),
+        defines,
+        needs: Some(Needs::Hopper),
+        // Whole clusters of 8.
+        grid: "max(8, q_d0*t*k_d1*8)",
+        ..KERNEL
+    }
+}
+const DECODE: &[Guard] = &[most("t", 8), whole("d"), whole("dv"), most("d", 256), most("dv", 256)];
+const DECODE_TWO: &[Guard] = &{
+    let [t, d, dv, most_d, most_dv] = *DECODE.first_chunk::<5>().unwrap();
+    [t, d, dv, most_d, most_dv, most("shared", 2)]
+};
+
 /// Rows of this file.
 pub(super) static ROWS: &[GpuRow] = &[
+    // The elements of a lane share the head of their block.
+    GpuRow {
+        row: KernelRow {
+            inputs: &[LINEAR_INPUTS[0], OperandSpec { dtypes: BLOCKS, ..LINEAR_INPUTS[1] }, LINEAR_INPUTS[2]],
+            guards: ONE_PLAIN,
+            ..linear("linear.one.blocks", &[]).row
+        },
+        source: include_str!("../../kernels/linear_few.k"),
+        defines: "#define BLOCK_ROWS 1\n#define SPAN 4\n",
+        grid: "m*ceildiv(n, 8)*max(1, min(8, floordiv(x_last, 1024)))",
+        ..linear("", &[])
+    },
     GpuRow {
         source: include_str!("../../kernels/linear_few.k"),
-        defines: "#define BLOCK_ROWS 1\n",
-        grid: "m*ceildiv(n, 8)*max(1, min(8, floordiv(x_last, 256)))",
+        defines: "#define BLOCK_ROWS 1\n#define SPAN 1\n",
+        grid: "m*ceildiv(n, 8)*max(1, min(8, floordiv(x_last, 512)))",
         ..linear("linear.one", &guards(1))
     },
     GpuRow {
         source: include_str!("../../kernels/linear_few.k"),
-        defines: "#define BLOCK_ROWS 4\n",
-        grid: "ceildiv(m, 4)*ceildiv(n, 8)*max(1, min(8, floordiv(x_last, 256)))",
+        defines: "#define BLOCK_ROWS 4\n#define SPAN 1\n",
+        grid: "ceildiv(m, 4)*ceildiv(n, 8)*max(1, min(8, floordiv(x_last, 512)))",
         ..linear("linear.few", &guards(FEW))
     },
     wgmma("linear.wgmma.bf16", &halves(BF16)),
@@ -236,18 +277,8 @@ pub(super) static ROWS: &[GpuRow] = &[
         grid: "ceildiv(out_len, 2048)",
         ..KERNEL
     },
-    GpuRow {
-        row: KernelRow {
-            name: "attention.decode",
-            guards: &[most("t", 8), whole("d"), whole("dv"), most("d", 256), most("dv", 256)],
-            ..PLAIN_ATTENTION
-        },
-        source: include_str!("../../kernels/special/cuda/attention_decode.k"),
-        needs: Some(Needs::Hopper),
-        // Whole clusters of 8.
-        grid: "max(8, q_d0*t*k_d1*8)",
-        ..KERNEL
-    },
+    decode("attention.decode.two", DECODE_TWO, "#define HEADS 2\n#define BATCH 4\n"),
+    decode("attention.decode", DECODE, "#define HEADS 4\n#define BATCH 4\n"),
     flash("attention.flash64.bf16", &plain_inputs(BF16), &plain_outputs(BF16), false),
     flash("attention.flash64.f16", &plain_inputs(F16), &plain_outputs(F16), false),
     flash("attention.flash.bf16", &plain_inputs(BF16), &plain_outputs(BF16), true),
