@@ -45,6 +45,7 @@ mod ops {
         ("copy", 266),
         ("expr", 426),
         ("flip", 103),
+        ("gather", 278),
         ("layer_norm", 76),
         ("linear", 294),
         ("matmul", 216),

@@ -340,6 +340,14 @@ impl Program {
         self.push(Call::Coordinate(axis), DType::I32, shape)
     }
 
+    /// What its results are.
+    pub fn result_lines(&self) -> Vec<Line> {
+        self.results
+            .iter()
+            .map(|v| Line { dtype: self.dtype(*v), elements: self.elements(*v), skip: 0 })
+            .collect()
+    }
+
     /// The values that a call reads.
     pub fn arguments(call: &Call) -> Vec<Value> {
         match call {
