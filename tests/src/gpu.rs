@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use frit_compile::{CompileOptions, compile};
+use frit_gpu::GpuError;
 use frit_gpu::device::Device;
 use frit_gpu::driver::HostData;
 use frit_gpu::drivers::APIS;
 use frit_gpu::executor::Executable;
+use frit_gpu::graphs::GraphOptions;
 use frit_gpu::session::Session;
 use frit_ir::op::Registry;
 use frit_ir::{Graph, Tensor};
@@ -58,12 +60,31 @@ pub fn run(
     sizes: &[(&str, i64)],
     values: &HashMap<String, Tensor>,
 ) -> Result<Outputs, String> {
+    run_graphs(graph, registry, device, (options, GraphOptions::default()), sizes, values)
+}
+
+/// As [`run`], with parts of it done by the vendor's graph compiler and library.
+///
+/// # Errors
+/// As [`run`]; `refused: …` where all was to be one graph and cannot.
+pub fn run_graphs(
+    graph: &Graph,
+    registry: &Registry,
+    device: &Arc<Device>,
+    (options, graphs): (&CompileOptions, GraphOptions),
+    sizes: &[(&str, i64)],
+    values: &HashMap<String, Tensor>,
+) -> Result<Outputs, String> {
     let compiled = compile(graph, registry, &device.target(), options).map_err(|e| match e {
         frit_compile::CompileError::NoRow(_) => format!("unsupported: {e}"),
         e => format!("compile: {e}"),
     })?;
     let mut weights = |n: &str| values.get(n).map(|t| Arc::new(t.bytes().to_vec()) as HostData);
-    let exe = Executable::load(compiled.schedule, &mut weights, device).map_err(|e| format!("load: {e}"))?;
+    let exe = Executable::load_with(compiled.schedule, &mut weights, device, graphs);
+    let exe = exe.map_err(|e| match e {
+        GpuError::NotAGraph { .. } => format!("refused: {e}"),
+        e => format!("load: {e}"),
+    })?;
     let mut s = Session::new(&exe, sizes).map_err(|e| format!("session: {e}"))?;
     let value = |what: &str, n: &str| values.get(n).ok_or_else(|| format!("no value for {what} {n}"));
     for (i, p) in exe.schedule().states.iter().enumerate() {

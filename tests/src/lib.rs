@@ -1,5 +1,6 @@
 //! What the tests of the whole share: op cases as graphs, running them on a device, golden data.
 
+pub mod calls;
 pub mod check;
 pub mod cpu;
 pub mod decoders;
@@ -8,6 +9,7 @@ pub mod gguf;
 pub mod golden;
 pub mod gpu;
 pub mod guarded;
+pub mod interpreted;
 pub mod msl;
 pub mod null;
 pub mod random;

@@ -59,6 +59,21 @@ const STEPS: &[(&str, &[&str])] = &[
             "--nocapture",
         ],
     ),
+    (
+        "graphs of MPSGraph, products of MPS",
+        &[
+            "test",
+            "--release",
+            "-p",
+            "frit-tests",
+            "--features",
+            "metal",
+            "--test",
+            "graphs",
+            "--",
+            "--nocapture",
+        ],
+    ),
     ("cost of a run", &["run", "--release", "-p", "frit-gpu", "--example", "submit"]),
     (
         "SmolLM2 on Metal",

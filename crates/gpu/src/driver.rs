@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::error::GpuError;
-use crate::launch::{Launch, Span};
+use crate::launch::{Launch, Span, VendorCall};
 
 pub use frit_ir::times::StepTime;
 
@@ -176,6 +176,26 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// An unknown kernel or buffer, a group or grid that the device does not take.
     fn encode(&self, launches: &[Launch]) -> Result<SegmentId, GpuError>;
+
+    /// Whether it takes work for its vendor's graph compiler and library ([`Driver::encode_vendor`]); else what it would take.
+    ///
+    /// # Errors
+    /// [`GpuError::NoGraphs`].
+    fn vendor(&self) -> Result<(), GpuError> {
+        let hint = "it comes with Metal on macOS 15".into();
+        Err(GpuError::NoGraphs { device: self.info().name.clone(), hint })
+    }
+
+    /// Compiles work for the vendor's graph compiler or library, to be submitted any number of times as a segment of its own.
+    ///
+    /// # Errors
+    /// As [`Driver::vendor`] and [`Driver::encode`]; what the vendor's compiler says.
+    fn encode_vendor(&self, _: &VendorCall) -> Result<SegmentId, GpuError> {
+        Err(self.vendor().err().unwrap_or_else(|| GpuError::Invalid {
+            device: self.info().name.clone(),
+            what: "a driver that promises graphs must take them".into(),
+        }))
+    }
 
     /// Lets go of a segment once the runs that were submitted before have ended. An unknown one is ignored.
     fn release(&self, segment: SegmentId);

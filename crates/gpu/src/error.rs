@@ -107,6 +107,24 @@ pub enum GpuError {
         /// Why not.
         why: String,
     },
+    /// A step that the vendor's graph compiler cannot run, where it was to run all of them.
+    #[error("step `{step}` (`{op}`) cannot be a part of one graph: {why}")]
+    NotAGraph {
+        /// The step.
+        step: String,
+        /// Its op.
+        op: String,
+        /// Why not.
+        why: String,
+    },
+    /// The device has no graph compiler of its vendor's.
+    #[error("{device} has no graph compiler: {hint}")]
+    NoGraphs {
+        /// The device.
+        device: String,
+        /// What would have one.
+        hint: String,
+    },
     /// No kernel of a step takes these sizes.
     #[error("step `{0}`: no kernel takes these sizes")]
     NoKernel(String),

@@ -1,6 +1,9 @@
 //! A launch as data, and what must wait for what. Nothing here touches a device.
 
-use crate::driver::{BufferId, KernelId};
+use std::sync::Arc;
+
+use crate::driver::{BufferId, HostData, KernelId};
+use crate::graphs::call::Program;
 
 /// Bytes of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +55,58 @@ impl Launch {
             || any(&self.writes, &earlier.writes)
             || any(&self.writes, &earlier.reads)
     }
+}
+
+/// Work of the vendor's graph compiler or library, in place of launches: a segment of its own.
+#[derive(Clone)]
+pub struct VendorCall {
+    /// Number of its first step, for times and messages.
+    pub step: u32,
+    /// What is computed.
+    pub work: VendorWork,
+    /// What it reads: the feeds of a graph in order; left and right of a product.
+    pub reads: Vec<Span>,
+    /// What it writes: the results of a graph in order; the result of a product. None has a byte in common with what it reads.
+    pub writes: Vec<Span>,
+    /// What is copied when it has ended, from and to: results whose place it reads.
+    pub copies: Vec<(Span, Span)>,
+}
+
+impl VendorCall {
+    /// The bytes of what it reads that it looks at: the others are there to align them.
+    pub fn looks_at(&self) -> impl Iterator<Item = Span> + '_ {
+        self.reads.iter().enumerate().map(|(i, s)| {
+            let skip = match &self.work {
+                VendorWork::Graph(p, _) => p.feeds[i].skipped(),
+                VendorWork::Product(_) => 0,
+            };
+            Span { offset: s.offset + skip, bytes: s.bytes - skip, ..*s }
+        })
+    }
+}
+
+/// What a [`VendorCall`] computes.
+#[derive(Clone)]
+pub enum VendorWork {
+    /// A graph, with the bytes of its constants.
+    Graph(Arc<Program>, Vec<HostData>),
+    /// left · right, or left · rightᵀ, of f32.
+    Product(MatrixProduct),
+}
+
+/// A product of matrices of f32, row by row: result `[m, n]` = left `[m, k]` · right `[k, n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixProduct {
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// Columns of `left`.
+    pub k: usize,
+    /// Whether `right` lies as `[n, k]`.
+    pub transposed: bool,
+    /// From one row to the next in bytes: of left, right and result.
+    pub row_bytes: [u64; 3],
 }
 
 /// For each launch, the earlier ones that it must wait for, those left out that one of them waits for already.

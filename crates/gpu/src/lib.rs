@@ -8,6 +8,7 @@ pub mod driver;
 pub mod drivers;
 pub mod error;
 pub mod executor;
+pub mod graphs;
 pub mod launch;
 mod memory;
 pub mod render;

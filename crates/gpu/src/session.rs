@@ -1,6 +1,9 @@
 //! One user of a loaded model ([`Session`]), and its runs: sizes are bound into the run's block of parameters on the host,
 //! the launches of each outcome are encoded once, and a run is one upload, one submission and its downloads.
 
+mod vendor;
+
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +17,7 @@ use crate::catalog;
 use crate::driver::{BufferId, SegmentId, Submission, TicketId, Upload};
 use crate::error::GpuError;
 use crate::executor::Executable;
+use crate::graphs::GraphMode;
 use crate::launch::{Launch, Span};
 use crate::memory::Buffer;
 use crate::render::params::{MAX_RANK, OperandValue, Value};
@@ -23,6 +27,10 @@ const MOST_SEGMENTS: usize = 64;
 
 /// What decides the launches of a run: the candidate of each step and its number of groups.
 type Outcome = Vec<(u32, u32)>;
+
+/// What decides the segments of a run: its outcome, and where a vendor's graphs are used, which are compiled for their
+/// shapes, the sizes too.
+type Key = (Outcome, Vec<i64>);
 
 /// Buffers of a region that lie in one device buffer: where each begins, and how many bytes it has at most.
 struct Places {
@@ -45,6 +53,13 @@ impl Places {
     }
 }
 
+/// The segments of a key, in order, and the memory that only they use.
+struct Encoded {
+    key: Key,
+    ids: Vec<SegmentId>,
+    _staging: Option<Buffer>,
+}
+
 /// One user of an [`Executable`]: its own state, arena, inputs and outputs.
 pub struct Session {
     exe: Arc<Executable>,
@@ -62,8 +77,9 @@ pub struct Session {
     device_block: Buffer,
     device_outputs: Buffer,
     given: Vec<bool>,
-    segments: Vec<(Outcome, SegmentId)>,
-    segment: Option<SegmentId>,
+    segments: Vec<Encoded>,
+    /// Those of the run to come.
+    current: Vec<SegmentId>,
     encoded: usize,
     /// How long binding took for the run to come.
     binding: Duration,
@@ -104,7 +120,7 @@ impl Session {
             inputs,
             outputs,
             segments: Vec::new(),
-            segment: None,
+            current: Vec::new(),
             encoded: 0,
             binding: Duration::ZERO,
             last: Outputs::default(),
@@ -295,7 +311,7 @@ impl Session {
             offset: from,
             bytes: &self.block[from as usize..to as usize],
         });
-        let segments = self.segment.as_slice();
+        let segments = self.current.as_slice();
         let run = Submission { upload, segments, downloads: &downloads, timed };
         let id = self.exe.device.driver().submit(&run)?;
         self.dirty = None;
@@ -312,7 +328,7 @@ impl Session {
         }
         let (exe, begin) = (self.exe.clone(), Instant::now());
         self.given.fill(false);
-        self.segment = None;
+        self.current.clear();
         if let Err(e) = exe.tables.sizes.evaluate(self.sizes.next(), &mut self.values) {
             self.values.clear();
             return Err(e.into());
@@ -337,7 +353,7 @@ impl Session {
         if exe.tables.block > 0 {
             self.touch(0, exe.tables.block);
         }
-        self.segment = self.segment_of(outcome)?;
+        self.find_segments(outcome)?;
         self.binding = begin.elapsed();
         self.bound = true;
         Ok(())
@@ -407,24 +423,36 @@ impl Session {
         Ok(o)
     }
 
-    /// The encoded launches of an outcome; `None` if there is nothing to launch.
-    fn segment_of(&mut self, outcome: Outcome) -> Result<Option<SegmentId>, GpuError> {
+    /// Makes the segments of an outcome the current ones; none if there is nothing to launch.
+    fn find_segments(&mut self, outcome: Outcome) -> Result<(), GpuError> {
         if outcome.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
-        if let Some((_, id)) = self.segments.iter().find(|(o, _)| *o == outcome) {
-            return Ok(Some(*id));
+        let graphs = self.exe.graphs().mode != GraphMode::Off;
+        let key = (outcome, if graphs { self.sizes.next().to_vec() } else { Vec::new() });
+        if let Some(known) = self.segments.iter().find(|e| e.key == key) {
+            self.current.extend(&known.ids);
+            return Ok(());
         }
-        let steps = self.exe.tables.steps.iter().zip(&outcome).enumerate();
-        let launches: Vec<Launch> = steps.map(|(i, (step, choice))| self.launch(i, step, *choice)).collect();
-        let driver = self.exe.device.driver();
-        let id = driver.encode(&launches)?;
+        let (ids, _staging) = match graphs {
+            true => self.encode_plan(&key.0)?,
+            false => (vec![self.encode_steps(&key.0, 0..key.0.len())?], None),
+        };
         self.encoded += 1;
         if self.segments.len() == MOST_SEGMENTS {
-            driver.release(self.segments.remove(0).1);
+            let old = self.segments.remove(0);
+            old.ids.into_iter().for_each(|id| self.exe.device.driver().release(id));
         }
-        self.segments.push((outcome, id));
-        Ok(Some(id))
+        self.current.extend(&ids);
+        self.segments.push(Encoded { key, ids, _staging });
+        Ok(())
+    }
+
+    /// The launches of some steps as a segment.
+    fn encode_steps(&self, outcome: &Outcome, steps: Range<usize>) -> Result<SegmentId, GpuError> {
+        let launches: Vec<Launch> =
+            steps.map(|i| self.launch(i, &self.exe.tables.steps[i], outcome[i])).collect();
+        self.exe.device.driver().encode(&launches)
     }
 
     fn launch(&self, number: usize, step: &Bound, (candidate, grid): (u32, u32)) -> Launch {
@@ -459,7 +487,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        for (_, id) in &self.segments {
+        for id in self.segments.iter().flat_map(|e| &e.ids) {
             self.exe.device.driver().release(*id);
         }
     }

@@ -10,13 +10,14 @@ use super::encode::{Part, Queue, Run, Segment, mover};
 use super::objects::{self, Buffer, Committed, Counters, Device, Pipeline};
 use super::plan::{self, Batch, Command, Layout, Way};
 use super::times::{self, Samples};
+use super::vendor;
 use crate::driver::{
     BufferId, DeviceInfo, Driver, KernelId, KernelSource, SegmentId, StepTime, Submission, TicketId, Upload,
 };
 use crate::drivers::common::{self, invalid};
 use crate::drivers::slots::{self, Slots};
 use crate::error::GpuError;
-use crate::launch::{Launch, Span};
+use crate::launch::{Launch, Span, VendorCall};
 
 pub(super) type State = common::State<Buffer, Pipeline, Arc<Segment>, Pending>;
 
@@ -235,7 +236,9 @@ impl Metal {
     /// Counters for a timed run on a device that has them, unless it has too many launches.
     fn samples(&self, batches: &[Batch]) -> Result<Option<Samples>, String> {
         let steps: Vec<u32> = batches.iter().filter_map(|b| b.step).collect();
-        match plan::sampled(self.way, steps.len()) {
+        let theirs = |c: &Command| matches!(c, Command::Graph { .. } | Command::Product { .. });
+        let vendor = batches.iter().flat_map(|b| &b.commands).any(theirs);
+        match plan::sampled(self.way, steps.len(), vendor) {
             true => Samples::new(&self.device, steps).map(Some),
             false => Ok(None),
         }
@@ -466,6 +469,30 @@ impl Driver for Metal {
             let segment = Segment::new(&self.device, &inner.state, launches, self.way.replay)
                 .map_err(self.failed("encoding launches"))?;
             Ok(inner.state.add_segment(Arc::new(segment)))
+        })
+    }
+
+    fn vendor(&self) -> Result<(), GpuError> {
+        match autoreleasepool(|_| vendor::there()) {
+            true => Ok(()),
+            false => {
+                let hint = "MPSGraph reads parts of buffers from macOS 15 on".into();
+                Err(GpuError::NoGraphs { device: self.info.name.clone(), hint })
+            }
+        }
+    }
+
+    fn encode_vendor(&self, call: &VendorCall) -> Result<SegmentId, GpuError> {
+        autoreleasepool(|_| {
+            self.vendor()?;
+            let copies = call.copies.iter().flat_map(|(from, to)| [from, to]);
+            for span in call.reads.iter().chain(&call.writes).chain(copies) {
+                self.inner().state.memory(&self.info, *span)?;
+            }
+            // Not under the lock: compiling a graph may take long.
+            let segment = Segment::vendor(&self.device, call)
+                .map_err(self.failed("compiling a graph of the vendor's"))?;
+            Ok(self.inner().state.add_segment(Arc::new(segment)))
         })
     }
 

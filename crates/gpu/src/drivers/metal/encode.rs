@@ -14,10 +14,12 @@ use objc2_metal::{
 
 use super::driver::State;
 use super::objects::{Buffer, Committed, Device, Indirect, Pipeline, bytes_of};
-use super::plan::{self, Batch, Command, Encoder, Place, Shape, Use};
+use super::plan::{self, Batch, Command, Encoder, Place, Shape, Use, Vendor};
 use super::times::Samples;
+use super::vendor::Work;
 use crate::driver::{BufferId, KernelSource, SegmentId};
-use crate::launch::{Launch, Span};
+use crate::graphs::call::Line;
+use crate::launch::{Launch, Span, VendorCall};
 
 /// A queue.
 pub(super) type Queue = Retained<ProtocolObject<dyn MTLCommandQueue>>;
@@ -47,6 +49,16 @@ pub(super) struct Segment {
     pub uses: Vec<Use>,
     /// Indirect command buffers with the number of their launches; none where each run encodes anew.
     pieces: Vec<(Indirect, usize)>,
+    /// Work of the vendor's in place of launches.
+    vendor: Option<Compiled>,
+}
+
+/// Work of the vendor's, compiled, with the memory that it takes.
+struct Compiled {
+    work: Work,
+    reads: Vec<Span>,
+    writes: Vec<Span>,
+    copies: Vec<(Span, Span)>,
 }
 
 impl Segment {
@@ -63,6 +75,7 @@ impl Segment {
             barriers: plan::barriers(launches),
             uses: plan::uses(launches),
             pieces: Vec::new(),
+            vendor: None,
         };
         if replay {
             let pieces = plan::pieces(launches.len());
@@ -72,9 +85,25 @@ impl Segment {
         Ok(segment)
     }
 
+    /// The segment of work for the vendor, whose spans were checked.
+    pub fn vendor(device: &Device, call: &VendorCall) -> Result<Segment, String> {
+        let work = Work::new(device, &call.work)?;
+        let (reads, writes, copies) = (call.reads.clone(), call.writes.clone(), call.copies.clone());
+        Ok(Segment {
+            launches: Vec::new(),
+            steps: vec![call.step],
+            barriers: vec![false],
+            uses: plan::vendor_uses(&reads, &writes, &copies),
+            pieces: Vec::new(),
+            vendor: Some(Compiled { work, reads, writes, copies }),
+        })
+    }
+
     /// What `plan` wants to know of it.
-    pub fn shape(&self, id: SegmentId) -> Shape<'_> {
-        Shape { id, steps: &self.steps, barriers: &self.barriers, replay: !self.pieces.is_empty() }
+    pub fn shape<'a>(&'a self, id: SegmentId) -> Shape<'a> {
+        let vendor = |v: &'a Compiled| Vendor { graph: matches!(v.work, Work::Graph(..)), copies: &v.copies };
+        let vendor = self.vendor.as_ref().map(vendor);
+        Shape { id, steps: &self.steps, barriers: &self.barriers, replay: !self.pieces.is_empty(), vendor }
     }
 
     /// An indirect command buffer of some launches.
@@ -170,8 +199,16 @@ impl Run<'_> {
         let timed: Vec<(&Batch, Option<usize>)> = timed.collect();
         let together = if self.samples.is_some() { timed.len().max(1) } else { 1 };
         for group in timed.chunks(together) {
+            let step = group[0].0.step;
+            if let [Command::Graph { segment }] = group[0].0.commands[..] {
+                match self.graph(segment) {
+                    Ok(all) => out.extend(all.into_iter().map(|c| (step, c))),
+                    Err(why) => return (out, Err(why)),
+                }
+                continue;
+            }
             match self.buffer(group) {
-                Ok(commands) => out.push((group[0].0.step, Committed::commit(commands))),
+                Ok(commands) => out.push((step, Committed::commit(commands))),
                 Err(why) => return (out, Err(why)),
             }
         }
@@ -187,10 +224,40 @@ impl Run<'_> {
                 match kind {
                     Encoder::Blit => self.blits(&commands, some)?,
                     Encoder::Compute => self.launches(&commands, some, *number)?,
+                    Encoder::Vendor => some.iter().try_for_each(|c| self.product(&commands, *c))?,
                 }
             }
         }
         Ok(commands)
+    }
+
+    /// The committed command buffers of a graph.
+    fn graph(&self, segment: SegmentId) -> Result<Vec<Committed>, String> {
+        let v = self.segment(segment)?.vendor.as_ref().ok_or("a segment of launches as a graph")?;
+        let Work::Graph(graph, program) = &v.work else { return Err("a product as a graph".into()) };
+        let results = program.result_lines();
+        let (feeds, results) = (self.lines(&v.reads, &program.feeds)?, self.lines(&v.writes, &results)?);
+        graph.commit(self.queue, &feeds, &results)
+    }
+
+    /// Spans with what lies there.
+    fn lines(&self, spans: &[Span], lines: &[Line]) -> Result<Vec<(&Buffer, usize, Line)>, String> {
+        let one = |(s, l): (&Span, &Line)| {
+            let (buffer, at) = self.place(Place::Buffer(s.buffer, s.offset))?;
+            Ok((buffer, at, *l))
+        };
+        spans.iter().zip(lines).map(one).collect()
+    }
+
+    fn product(&self, commands: &Commands, command: Command) -> Result<(), String> {
+        let Command::Product { segment } = command else { return Err("a graph among launches".into()) };
+        let v = self.segment(segment)?.vendor.as_ref().ok_or("a segment of launches as a product")?;
+        let (Work::Product(product), [a, b], [out]) = (&v.work, &v.reads[..], &v.writes[..]) else {
+            return Err("a graph as a product".into());
+        };
+        let place = |s: &Span| self.place(Place::Buffer(s.buffer, s.offset));
+        product.encode(commands, [place(a)?, place(b)?, place(out)?]);
+        Ok(())
     }
 
     /// Where a place lies.
@@ -265,7 +332,7 @@ impl Run<'_> {
             }
             Command::Replay { segment, piece } => self.replay(encoder, self.segment(segment)?, piece),
             Command::Bytes { from, to, bytes } => self.bytes(encoder, from, to, bytes),
-            Command::Copy { .. } | Command::Fill(_) => Err("a copy among launches".into()),
+            _ => Err("a copy among launches".into()),
         }
     }
 

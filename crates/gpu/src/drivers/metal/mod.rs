@@ -1,6 +1,7 @@
 //! Metal, on macOS. `plan` decides everything as plain data and is tested on every platform; the rest carries it out and is
 //! built on macOS alone. One command queue; a run is one command buffer: upload by blits, launches in one encoder with
-//! barriers where they must wait (or as indirect command buffers encoded once), downloads by blits into memory of its own.
+//! barriers where they must wait (or as indirect command buffers encoded once), downloads by blits into memory of its own. Graphs of the vendor's compiler stand between command
+//! buffers, its matrix multiplications between encoders.
 
 #[cfg(target_os = "macos")]
 mod capture;
@@ -15,6 +16,8 @@ mod objects;
 mod plan;
 #[cfg(target_os = "macos")]
 mod times;
+#[cfg(target_os = "macos")]
+mod vendor;
 
 #[cfg(target_os = "macos")]
 pub use capture::Capture;

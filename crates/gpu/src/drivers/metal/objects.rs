@@ -87,6 +87,11 @@ impl Committed {
         Object(commands)
     }
 
+    /// One that was handed to the queue already.
+    pub fn committed(commands: Retained<ProtocolObject<dyn MTLCommandBuffer>>) -> Committed {
+        Object(commands)
+    }
+
     /// Whether it has ended, well or not.
     pub fn ended(&self) -> bool {
         let status = self.status();

@@ -57,9 +57,10 @@ pub(super) fn way(a: Abilities) -> Way {
     Way { shared: a.unified, replay: a.apple >= FIRST_REPLAY, samples: a.samples }
 }
 
-/// Whether counters time a timed run of `launches` launches.
-pub(super) fn sampled(way: Way, launches: usize) -> bool {
-    way.samples && (1..=MOST_SAMPLED).contains(&launches)
+/// Whether counters time a timed run of `launches` launches; `vendor`: it has work of the vendor's, whose encoders they do not
+/// see.
+pub(super) fn sampled(way: Way, launches: usize, vendor: bool) -> bool {
+    way.samples && !vendor && (1..=MOST_SAMPLED).contains(&launches)
 }
 
 /// Compute units by words of a device's name, the first that is in it: Metal does not tell. Those of the largest chip of each
@@ -133,6 +134,10 @@ pub(super) enum Command {
     Replay { segment: SegmentId, piece: u32 },
     /// One launch of a segment, encoded anew; `barrier`: after all before it in its encoder.
     Launch { segment: SegmentId, index: u32, barrier: bool },
+    /// A graph of the vendor's compiler, alone in its batch: it fills command buffers of its own.
+    Graph { segment: SegmentId },
+    /// A matrix multiplication of the vendor's library, which has encoders of its own.
+    Product { segment: SegmentId },
 }
 
 /// Commands of one Metal command buffer; `step` for one that is timed.
@@ -152,6 +157,17 @@ pub(super) struct Shape<'a> {
     pub barriers: &'a [bool],
     /// Whether it was encoded into indirect command buffers.
     pub replay: bool,
+    /// Of work for the vendor's compiler or library, which has one step.
+    pub vendor: Option<Vendor<'a>>,
+}
+
+/// What work for the vendor is to a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vendor<'a> {
+    /// A graph, else a product.
+    pub graph: bool,
+    /// What is copied when it has ended, from and to, at the same offset modulo [`UNIT`].
+    pub copies: &'a [(Span, Span)],
 }
 
 /// Where a run's bytes lie in its slot.
@@ -184,6 +200,15 @@ pub(super) fn barriers(launches: &[Launch]) -> Vec<bool> {
         wait
     };
     launch::dependencies(launches).iter().enumerate().map(wait).collect()
+}
+
+/// The buffers that work for the vendor uses, each once.
+pub(super) fn vendor_uses(reads: &[Span], writes: &[Span], copies: &[(Span, Span)]) -> Vec<Use> {
+    let spans = reads.iter().chain(writes).chain(copies.iter().flat_map(|(from, to)| [from, to]));
+    let mut all: Vec<BufferId> = spans.map(|s| s.buffer).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into_iter().map(|buffer| Use { buffer, reads: true, writes: true }).collect()
 }
 
 /// The buffers of a segment, each once, in the order of first use. An argument that no span speaks of counts as both read
@@ -260,7 +285,8 @@ pub(super) fn zero(span: Span) -> Vec<Command> {
     out
 }
 
-/// The command buffers of a run: one, or if it is timed, one for each launch between those for upload and downloads.
+/// The command buffers of a run: one, or if it is timed, one for each launch between those for upload and downloads. Each graph
+/// of the vendor's stands between command buffers.
 pub(super) fn run(
     upload: Option<Span>,
     segments: &[Shape],
@@ -269,9 +295,19 @@ pub(super) fn run(
     timed: bool,
 ) -> Vec<Batch> {
     let mut all = vec![Batch::default()];
-    let mut add = |step: Option<u32>, command: Command| match all.last_mut() {
-        Some(last) if !timed || (step.is_none() && last.step.is_none()) => last.commands.push(command),
-        _ => all.push(Batch { step, commands: vec![command] }),
+    let graph = |c: &Command| matches!(c, Command::Graph { .. });
+    let mut add = |step: Option<u32>, command: Command| {
+        let step = step.filter(|_| timed);
+        match all.last_mut() {
+            Some(last) if graph(&command) || last.commands.iter().any(graph) => {
+                match last.commands.is_empty() {
+                    true => *last = Batch { step, commands: vec![command] },
+                    false => all.push(Batch { step, commands: vec![command] }),
+                }
+            }
+            Some(last) if !timed || (step.is_none() && last.step.is_none()) => last.commands.push(command),
+            _ => all.push(Batch { step, commands: vec![command] }),
+        }
     };
     let mut moves = Vec::new();
     if let Some(u) = upload.filter(|u| u.bytes > 0) {
@@ -280,6 +316,16 @@ pub(super) fn run(
     }
     moves.drain(..).for_each(|c| add(None, c));
     for s in segments {
+        if let Some(v) = s.vendor {
+            let (step, segment) = (s.steps.first().copied(), s.id);
+            add(step, if v.graph { Command::Graph { segment } } else { Command::Product { segment } });
+            for (from, to) in v.copies {
+                let (a, b) = (Place::Buffer(from.buffer, from.offset), Place::Buffer(to.buffer, to.offset));
+                copy_exactly(a, b, to.offset, to.bytes, &mut moves);
+            }
+            moves.drain(..).for_each(|c| add(None, c));
+            continue;
+        }
         if s.replay && !timed {
             let n = pieces(s.steps.len()).len() as u32;
             (0..n).for_each(|piece| add(None, Command::Replay { segment: s.id, piece }));
@@ -308,6 +354,8 @@ pub(super) fn run(
 pub(super) enum Encoder {
     Blit,
     Compute,
+    /// None of ours: the vendor's library makes its own.
+    Vendor,
 }
 
 /// The encoders of a command buffer with the commands of each. Commands that Metal must order among themselves never share
@@ -317,6 +365,7 @@ pub(super) fn encoders(commands: &[Command]) -> Vec<(Encoder, Range<usize>)> {
     for (i, c) in commands.iter().enumerate() {
         let kind = match c {
             Command::Copy { .. } | Command::Fill(_) => Encoder::Blit,
+            Command::Graph { .. } | Command::Product { .. } => Encoder::Vendor,
             _ => Encoder::Compute,
         };
         let joins = i > 0

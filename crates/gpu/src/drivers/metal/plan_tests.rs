@@ -156,7 +156,7 @@ fn buffers_are_declared_once_with_all_their_uses() {
 #[test]
 fn a_run_is_one_command_buffer_and_a_timed_run_one_for_each_launch() {
     let (steps, waits) = ([5, 6, 7], [false, false, true]);
-    let shape = |replay| Shape { id: SegmentId(1), steps: &steps, barriers: &waits, replay };
+    let shape = |replay| Shape { id: SegmentId(1), steps: &steps, barriers: &waits, replay, vendor: None };
     let (up, down) = (span(1, 0, 8), [span(2, 0, 8)]);
     let l = layout(Some(up), &down);
     let plain = run(Some(up), &[shape(false)], &down, &l, false);
@@ -197,11 +197,12 @@ fn abilities_decide_the_way() {
     assert_eq!(of(true, 9, true), Way { shared: true, replay: true, samples: true });
     assert_eq!(of(false, 0, false), Way { shared: false, replay: false, samples: false });
     assert_eq!(STAGE % UNIT, 0);
-    assert!(sampled(of(true, 7, true), 1) && sampled(of(true, 7, true), 2048));
+    assert!(sampled(of(true, 7, true), 1, false) && sampled(of(true, 7, true), 2048, false));
     assert!(
-        !sampled(of(true, 7, true), 0)
-            && !sampled(of(true, 7, true), 2049)
-            && !sampled(of(true, 7, false), 1)
+        !sampled(of(true, 7, true), 0, false)
+            && !sampled(of(true, 7, true), 2049, false)
+            && !sampled(of(true, 7, true), 1, true)
+            && !sampled(of(true, 7, false), 1, false)
     );
 }
 
@@ -239,4 +240,77 @@ fn times_of_the_device_become_nanoseconds() {
     assert_eq!(nanoseconds(700, 500, a, a), 0, "no time between the moments");
     let far = moment(u64::MAX, u64::MAX);
     assert_eq!(nanoseconds(u64::MAX, 0, Moment::default(), far), u64::MAX);
+}
+
+/// The commands of each command buffer, as letters.
+fn letters(batches: &[Batch]) -> Vec<(Option<u32>, String)> {
+    let letter = |c: &Command| match c {
+        Command::Copy { .. } => 'c',
+        Command::Fill(_) => 'f',
+        Command::Bytes { .. } => 'b',
+        Command::Replay { .. } => 'r',
+        Command::Launch { .. } => 'l',
+        Command::Graph { .. } => 'G',
+        Command::Product { .. } => 'P',
+    };
+    batches.iter().map(|b| (b.step, b.commands.iter().map(letter).collect())).collect()
+}
+
+#[test]
+fn a_graph_has_command_buffers_of_its_own_and_its_copies_come_after_it() {
+    let copies = [(span(5, 0, 10), span(6, 256, 10))];
+    let own =
+        Shape { id: SegmentId(1), steps: &[0, 1], barriers: &[false, true], replay: false, vendor: None };
+    let of = |graph, copies| Some(Vendor { graph, copies });
+    let graph =
+        Shape { id: SegmentId(2), steps: &[2], barriers: &[false], replay: false, vendor: of(true, &copies) };
+    let product = Shape { id: SegmentId(3), vendor: of(false, &[]), steps: &[7], ..graph };
+    let (up, down) = (Some(span(1, 0, 8)), [span(2, 0, 8)]);
+    let l = layout(up, &down);
+    let commands = |segments: &[Shape], timed| letters(&run(up, segments, &down, &l, timed));
+    let plain = |all: &[&str]| all.iter().map(|s| (None, s.to_string())).collect::<Vec<_>>();
+    // Ten bytes are a copy of eight and two single ones.
+    assert_eq!(commands(&[own, graph, own], false), plain(&["cll", "G", "cbllc"]));
+    assert_eq!(commands(&[graph, graph], false), plain(&["c", "G", "cb", "G", "cbc"]));
+    assert_eq!(commands(&[own, product, own], false), plain(&["cllPllc"]));
+    let timed = commands(&[own, graph, product], true);
+    let steps: Vec<_> = timed.iter().map(|(s, c)| (*s, c.as_str())).collect();
+    let want = [
+        (None, "c"),
+        (Some(0), "l"),
+        (Some(1), "l"),
+        (Some(2), "G"),
+        (None, "cb"),
+        (Some(7), "P"),
+        (None, "c"),
+    ];
+    assert_eq!(steps, want);
+    // Nothing before it: no empty command buffer.
+    assert_eq!(
+        letters(&run(None, &[Shape { vendor: of(true, &[]), ..graph }], &[], &l, false)),
+        plain(&["G"])
+    );
+}
+
+#[test]
+fn products_stand_between_encoders() {
+    let (l, p) = (
+        |index| Command::Launch { segment: SegmentId(1), index, barrier: false },
+        Command::Product { segment: SegmentId(2) },
+    );
+    let all = [l(0), l(1), p, p, l(0)];
+    let want = [
+        (Encoder::Compute, 0..2),
+        (Encoder::Vendor, 2..3),
+        (Encoder::Vendor, 3..4),
+        (Encoder::Compute, 4..5),
+    ];
+    assert_eq!(encoders(&all), want);
+}
+
+#[test]
+fn work_for_the_vendor_declares_every_buffer_once() {
+    let spans = [span(3, 0, 4), span(1, 0, 4)];
+    let got = vendor_uses(&spans, &[span(3, 8, 4)], &[(span(2, 0, 4), span(1, 0, 4))]);
+    assert_eq!(got.iter().map(|u| u.buffer.0).collect::<Vec<_>>(), [1, 2, 3]);
 }
