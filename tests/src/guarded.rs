@@ -1,6 +1,7 @@
 //! A driver around a driver: before a run, each of its launches runs by itself, every operand in a buffer of its own between
-//! bytes that nothing may change. It fails where a kernel wrote one of them, or an operand that it only reads. Without guards
-//! the buffers end where the operands end, so that a checker of accesses sees every step out of them.
+//! bytes that nothing may change. It fails where a kernel wrote one of them, or an operand that it only reads. For a checker of
+//! accesses it does without guards: buffers end where operands end, so that every step out of them is seen, and one group does
+//! the work of all, so that it comes round to what it wrote before.
 //!
 //! The memory of the run is then put back, and the run submitted as it came.
 
@@ -62,7 +63,7 @@ impl Guarded {
         Guarded { inner, guards: GUARDS, fault: None, state: Mutex::default() }
     }
 
-    /// Around `inner`, buffers as long as their operands.
+    /// Around `inner`, buffers as long as their operands, launches of one group.
     pub fn tight(inner: Arc<dyn Driver>) -> Guarded {
         Guarded { guards: 0, ..Guarded::new(inner) }
     }
@@ -146,6 +147,8 @@ impl Guarded {
             params: Span { buffer: params, offset: 0, bytes: block.len() as u64 },
             reads: vec![],
             writes: copies.iter().map(span).collect(),
+            // A kernel is right for any number of groups.
+            grid: if self.guards == 0 { 1 } else { l.grid },
             ..l.clone()
         };
         let segment = self.inner.encode(&[launch])?;
