@@ -23,95 +23,22 @@ const FACTS: &[(&str, &[&str])] = &[
     ("Frit", &["git", "rev-parse", "HEAD"]),
 ];
 
-/// The steps: name, and the arguments of cargo. `MODEL` stands for the path of SmolLM2.
-const STEPS: &[(&str, &[&str])] = &[
-    ("unit tests", &["test", "--release", "-p", "frit-gpu", "--lib"]),
-    ("devices and self-check", &["run", "--release", "-p", "frit-cli", "--", "devices", "--check"]),
-    (
-        "op cases on Metal",
-        &[
-            "test",
-            "--release",
-            "-p",
-            "frit-tests",
-            "--features",
-            "metal,every-case",
-            "--test",
-            "conformance_gpu",
-            "--test",
-            "custom",
-            "--",
-            "--nocapture",
-        ],
-    ),
-    (
-        "models on Metal",
-        &[
-            "test",
-            "--release",
-            "-p",
-            "frit-tests",
-            "--features",
-            "metal",
-            "--test",
-            "gpu_models",
-            "--",
-            "--nocapture",
-        ],
-    ),
-    (
-        "graphs of MPSGraph, products of MPS",
-        &[
-            "test",
-            "--release",
-            "-p",
-            "frit-tests",
-            "--features",
-            "metal",
-            "--test",
-            "graphs",
-            "--",
-            "--nocapture",
-        ],
-    ),
-    ("cost of a run", &["run", "--release", "-p", "frit-gpu", "--example", "submit"]),
-    (
-        "SmolLM2 on Metal",
-        &[
-            "run",
-            "--release",
-            "-p",
-            "frit-cli",
-            "--",
-            "bench",
-            "MODEL",
-            "--prompt",
-            "512",
-            "--tokens",
-            "64",
-            "--device",
-            "metal",
-        ],
-    ),
-    (
-        "SmolLM2 on the CPU",
-        &[
-            "run",
-            "--release",
-            "-p",
-            "frit-cli",
-            "--",
-            "bench",
-            "MODEL",
-            "--prompt",
-            "512",
-            "--tokens",
-            "64",
-            "--device",
-            "cpu",
-        ],
-    ),
+/// The steps: name, and the arguments of cargo, separated by spaces. `MODEL` stands for the path of SmolLM2, `TESTS` for op
+/// cases and models as tests, `BENCH` for its benchmark.
+const STEPS: &[(&str, &str)] = &[
+    ("unit tests", "test --release -p frit-gpu --lib"),
+    ("devices and self-check", "run --release -p frit-cli -- devices --check"),
+    ("op cases on Metal", "TESTS metal,every-case --test conformance_gpu --test custom -- --nocapture"),
+    ("models on Metal", "TESTS metal --test gpu_models -- --nocapture"),
+    ("graphs of MPSGraph, products of MPS", "TESTS metal --test graphs -- --nocapture"),
+    ("cost of a run", "run --release -p frit-gpu --example submit"),
+    ("SmolLM2 on Metal", "BENCH metal"),
+    ("SmolLM2 on Metal, products by MPS", "BENCH metal --graphs products"),
+    ("SmolLM2 on Metal, stretches by MPSGraph", "BENCH metal --graphs hybrid"),
+    ("SmolLM2 on the CPU", "BENCH cpu"),
 ];
+const TESTS: &str = "test --release -p frit-tests --features";
+const BENCH: &str = "run --release -p frit-cli -- bench MODEL --prompt 512 --tokens 64 --device";
 
 /// How a step went.
 struct Outcome {
@@ -146,9 +73,14 @@ fn said(command: &[&str]) -> String {
     out.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
 }
 
-fn step(name: &'static str, args: &[&str]) -> Outcome {
-    let model = root().join(fetch::SMOLLM2).to_string_lossy().into_owned();
-    let args: Vec<&str> = args.iter().map(|a| if *a == "MODEL" { model.as_str() } else { a }).collect();
+/// The arguments of cargo that a step's text stands for.
+fn arguments(text: &str, model: &str) -> Vec<String> {
+    let text = text.replace("TESTS", TESTS).replace("BENCH", BENCH);
+    text.split(' ').map(|a| if a == "MODEL" { model } else { a }.to_owned()).collect()
+}
+
+fn step(name: &'static str, text: &str) -> Outcome {
+    let args = arguments(text, &root().join(fetch::SMOLLM2).to_string_lossy());
     let command = format!("cargo {}", args.join(" "));
     println!("== {name}: {command}");
     let start = Instant::now();
@@ -208,6 +140,15 @@ mod tests {
         {
             assert!(t.contains(part), "{part}: {t}");
         }
+    }
+
+    #[test]
+    fn texts_of_steps_become_arguments() {
+        let args = arguments("BENCH metal --graphs hybrid", "/my models/a.gguf");
+        assert_eq!(args[..6], ["run", "--release", "-p", "frit-cli", "--", "bench"]);
+        assert_eq!(args[6], "/my models/a.gguf");
+        assert_eq!(args[args.len() - 4..], ["--device", "metal", "--graphs", "hybrid"]);
+        assert_eq!(arguments("TESTS metal --test x", "m")[4..], ["--features", "metal", "--test", "x"]);
     }
 
     #[test]

@@ -57,6 +57,21 @@ pub enum Command {
     Man(ManArgs),
 }
 
+/// Which steps go to the device's own graph compiler and library.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum GraphsArg {
+    /// None.
+    #[default]
+    Off,
+    /// Products of f32 matrices, each by itself.
+    Products,
+    /// Stretches of steps that are worth it.
+    Hybrid,
+    /// All steps as one graph.
+    Whole,
+}
+
 /// How quantized weights read their activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ActivationsArg {
@@ -85,6 +100,10 @@ pub struct ModelArgs {
     /// Precision of the activations that quantized weights read; the default is q16 on the CPU, f32 on GPUs.
     #[arg(long, value_enum)]
     pub activations: Option<ActivationsArg>,
+    /// What goes to Metal's own graph compiler and library; an error on other devices.
+    #[cfg(any(feature = "cuda", feature = "opencl"))]
+    #[arg(long, value_enum, default_value_t)]
+    pub graphs: GraphsArg,
 }
 
 /// How tokens are chosen.

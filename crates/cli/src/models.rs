@@ -2,8 +2,12 @@
 
 use std::path::Path;
 
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use frit::GraphMode;
 use frit::{Activations, LoadOptions, Model};
 
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use crate::args::GraphsArg;
 use crate::args::{ActivationsArg, ModelArgs};
 use crate::commands::pull;
 use crate::env;
@@ -21,6 +25,15 @@ pub fn options(a: &ModelArgs) -> LoadOptions {
         ActivationsArg::Q8 => Activations::Q8,
         ActivationsArg::F32 => Activations::F32,
     });
+    #[cfg(any(feature = "cuda", feature = "opencl"))]
+    {
+        o.graphs = frit::GraphOptions::default().mode(match a.graphs {
+            GraphsArg::Off => GraphMode::Off,
+            GraphsArg::Products => GraphMode::Products,
+            GraphsArg::Hybrid => GraphMode::Hybrid,
+            GraphsArg::Whole => GraphMode::Whole,
+        });
+    }
     o
 }
 

@@ -233,6 +233,8 @@ fn flags_out_of_range() {
         (2, &["inspect", m, "--device", "gpu"]),
         (2, &["inspect", m, "--device", "cpu:1"]),
         (2, &["inspect", m, "--device", "opencl:-1"]),
+        (2, &["inspect", m, "--graphs", "all"]),
+        (1, &["inspect", m, "--device", "cpu", "--graphs", "whole"]),
         (1, &["inspect", m, "--device", "cuda:99"]),
         (1, &["inspect", m, "--device", "metal:99"]),
         (1, &["inspect", m, "--device", "opencl:99"]),

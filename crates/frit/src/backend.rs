@@ -8,6 +8,8 @@ use frit_cpu::host::HostKernel;
 use frit_cpu::isa::Isa;
 use frit_cpu::pool::Pool;
 #[cfg(feature = "gpu")]
+use frit_gpu::graphs::{GraphMode, GraphOptions};
+#[cfg(feature = "gpu")]
 use frit_gpu::{
     device::Device as Gpu, executor::Executable as GpuExecutable, session::Session as GpuSession,
 };
@@ -16,6 +18,8 @@ use frit_ir::target::Target;
 use smallvec::SmallVec;
 
 use crate::custom::Kernels;
+#[cfg(feature = "gpu")]
+use crate::error::Error;
 use crate::error::Result;
 use crate::trace::Trace;
 
@@ -83,18 +87,27 @@ impl Backend {
     }
 
     /// Loads a schedule for [`Backend::target`] with its weights.
+    ///
+    /// # Errors
+    /// `graphs` on a device that has no graph compiler; what the device says.
     pub fn load(
         &self,
         schedule: Schedule,
         weights: &mut dyn FnMut(&str) -> Option<WeightData>,
+        #[cfg(feature = "gpu")] graphs: GraphOptions,
     ) -> Result<Executable> {
         Ok(match self {
+            #[cfg(feature = "gpu")]
+            Backend::Cpu(..) if graphs.mode != GraphMode::Off => {
+                let message = "the CPU has no graph compiler; `graphs` is for Metal".into();
+                return Err(Error::Unsupported { message });
+            }
             Backend::Cpu(pool, host) => {
                 let (pool, isa) = (pool.clone(), Isa::detect());
                 Executable::Cpu(CpuExecutable::with_host(schedule, weights, pool, isa, host)?)
             }
             #[cfg(feature = "gpu")]
-            Backend::Gpu(gpu) => Executable::Gpu(GpuExecutable::load(schedule, weights, gpu)?),
+            Backend::Gpu(gpu) => Executable::Gpu(GpuExecutable::load_with(schedule, weights, gpu, graphs)?),
         })
     }
 }

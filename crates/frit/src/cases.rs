@@ -30,7 +30,12 @@ pub(crate) fn run(
         options.fuse = false;
         let compiled = frit_compile::compile(&g.graph, registry, target, &options)?;
         let mut weights = |n: &str| g.values.get(n).map(|t| Arc::new(t.bytes().to_vec()) as _);
-        let exe = backend.load(compiled.schedule, &mut weights)?;
+        let exe = backend.load(
+            compiled.schedule,
+            &mut weights,
+            #[cfg(feature = "gpu")]
+            frit_gpu::graphs::GraphOptions::default(),
+        )?;
         let mut s = exe.session(&[])?;
         let value = |n: &str| g.values.get(n).map_or(&[][..], Tensor::bytes);
         for (i, p) in exe.schedule().states.iter().enumerate() {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use frit_compile::Report;
 use frit_cpu::executor::WeightData;
+#[cfg(feature = "gpu")]
+use frit_gpu::graphs::GraphOptions;
 use frit_ir::schedule::{Port, Schedule, WeightSource};
 use frit_ir::{DType, Dim, Graph, Registry, Tensor, Type};
 
@@ -43,6 +45,10 @@ pub struct CompileOptions {
     pub registry: Option<Registry>,
     /// Kernels of your own.
     pub kernels: Kernels,
+    /// What goes to the device's own graph compiler and library (MPSGraph and MPS on Metal); nothing unless it is asked for. It
+    /// is an error on devices that have none.
+    #[cfg(feature = "gpu")]
+    pub graphs: GraphOptions,
 }
 
 impl CompileOptions {
@@ -91,6 +97,13 @@ impl CompileOptions {
     /// With these kernels of your own.
     pub fn kernels(mut self, k: Kernels) -> Self {
         self.kernels = k;
+        self
+    }
+
+    /// With so much for the device's own graph compiler.
+    #[cfg(feature = "gpu")]
+    pub fn graphs(mut self, g: GraphOptions) -> Self {
+        self.graphs = g;
         self
     }
 }
@@ -180,7 +193,12 @@ pub(crate) fn compile_on(
         *left = left.checked_sub(1)?;
         if *left == 0 { map.remove(name).map(|w| w.data) } else { map.get(name).map(|w| w.data.clone()) }
     };
-    let exe = backend.load(compiled.schedule, &mut get)?;
+    let exe = backend.load(
+        compiled.schedule,
+        &mut get,
+        #[cfg(feature = "gpu")]
+        options.graphs,
+    )?;
     let (report, device, passed_over) = (compiled.report, opened.spec, opened.passed_over);
     Ok(Compiled { inner: Arc::new(Inner { exe, report, identity, device, passed_over }) })
 }

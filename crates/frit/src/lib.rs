@@ -63,6 +63,8 @@ pub use error::{Error, Result};
 pub use frit_cpu::pool::MAX_THREADS;
 #[cfg(feature = "text")]
 pub use frit_formats::tokenizer::{EncodeOptions, Tokenizer};
+#[cfg(feature = "gpu")]
+pub use frit_gpu::graphs::{GraphMode, GraphOptions};
 pub use frit_ir::element::Element;
 pub use frit_ir::{DType, Dim, Graph, Tensor};
 pub use frit_ops::build::Builder;

@@ -15,6 +15,8 @@ use frit_formats::safetensors::SafeTensors;
 use frit_formats::tensor::TensorInfo;
 #[cfg(feature = "text")]
 use frit_formats::tokenizer::Tokenizer;
+#[cfg(feature = "gpu")]
+use frit_gpu::graphs::GraphOptions;
 use frit_ir::DType;
 use frit_models::ModelError;
 use frit_models::arch::{self, Arch, DecoderFunctions, EncoderFunctions, Form, Kind};
@@ -66,6 +68,9 @@ pub struct LoadOptions {
     pub threads: Option<usize>,
     /// Compile without fusion. For comparison; slower.
     pub unfused: bool,
+    /// What goes to the device's own graph compiler and library; see [`CompileOptions::graphs`].
+    #[cfg(feature = "gpu")]
+    pub graphs: GraphOptions,
 }
 
 impl Default for LoadOptions {
@@ -83,6 +88,8 @@ impl Default for LoadOptions {
             cache: None,
             threads: None,
             unfused: false,
+            #[cfg(feature = "gpu")]
+            graphs: GraphOptions::default(),
         }
     }
 }
@@ -151,6 +158,13 @@ impl LoadOptions {
     /// With a pool of `n` threads of its own.
     pub fn threads(mut self, n: usize) -> Self {
         self.threads = Some(n);
+        self
+    }
+
+    /// With so much for the device's own graph compiler.
+    #[cfg(feature = "gpu")]
+    pub fn graphs(mut self, g: GraphOptions) -> Self {
+        self.graphs = g;
         self
     }
 }
@@ -627,6 +641,10 @@ fn build(parts: Parts, options: &LoadOptions) -> Result<Model> {
     let mut c = CompileOptions::default().precision(options.precision.clone());
     c.activations = options.activations.unwrap_or(opened.backend.activations());
     c.unfused = options.unfused;
+    #[cfg(feature = "gpu")]
+    {
+        c.graphs = options.graphs;
+    }
     let build_time = start.elapsed();
     let compiled = compile_on(opened, &built.graph, weights, &c)?;
     let compile_time = build_time + passes_time(compiled.report());

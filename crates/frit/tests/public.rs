@@ -107,6 +107,24 @@ fn the_state_of_a_graph_is_copied_restored_and_saved() {
     assert!(matches!(a.save(Full), Err(Error::Io { .. })));
 }
 
+/// What a device cannot do is not left out silently.
+#[cfg(feature = "gpu")]
+#[test]
+fn the_cpu_has_no_graph_compiler() {
+    use frit::{DeviceSpec, GraphMode, GraphOptions};
+    let mut b = Builder::new("g");
+    let x = b.input("x", frit::DType::F32, [2]).unwrap();
+    let y = b.add(x, x).unwrap();
+    b.output("y", y).unwrap();
+    let g = b.finish();
+    for mode in [GraphMode::Products, GraphMode::Hybrid, GraphMode::Whole] {
+        let options =
+            CompileOptions::default().device(DeviceSpec::Cpu).graphs(GraphOptions::default().mode(mode));
+        let e = frit::compile(&g, Weights::new(), &options).err().unwrap();
+        assert!(matches!(&e, Error::Unsupported { message } if message.contains("graph compiler")), "{e}");
+    }
+}
+
 #[test]
 fn weights_with_other_values_make_another_model() {
     let session = |w: f32| {
