@@ -66,7 +66,8 @@ impl Executable {
             if place.bytes > 0 {
                 device.driver().write(span.buffer, span.offset, (*data).as_ref())?;
             }
-            constants.push(Some(data).filter(|_| place.bytes <= graphs.constants));
+            let may = matches!(graphs.mode, GraphMode::Hybrid | GraphMode::Whole);
+            constants.push(Some(data).filter(|_| may && place.bytes <= graphs.constants));
         }
         let exe = Executable { device: device.clone(), tables, slabs, schedule, graphs, constants };
         exe.check_whole()?;

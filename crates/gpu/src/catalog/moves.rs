@@ -120,7 +120,7 @@ pub(super) static ROWS: &[GpuRow] = &[
             alias: &[(0, 0)],
             ..PLAIN
         },
-        source: include_str!("../../kernels/write_kv.k"),
+        source: concat!(include_str!("../../kernels/cache.h"), include_str!("../../kernels/write_kv.k")),
         grid: "ceildiv(value_len, 256)",
         ..KERNEL
     },

@@ -226,9 +226,9 @@ const fn decode(name: &'static str, guards: &'static [Guard], defines: &'static 
         ..KERNEL
     }
 }
-const DECODE: &[Guard] = &[most("t", 8), whole("d"), whole("dv"), most("d", 256), most("dv", 256)];
-const DECODE_TWO: &[Guard] = &{
-    let [t, d, dv, most_d, most_dv] = *DECODE.first_chunk::<5>().unwrap();
+const DECODE: [Guard; 5] = [most("t", 8), whole("d"), whole("dv"), most("d", 256), most("dv", 256)];
+const DECODE_TWO: [Guard; 6] = {
+    let [t, d, dv, most_d, most_dv] = DECODE;
     [t, d, dv, most_d, most_dv, most("shared", 2)]
 };
 
@@ -277,8 +277,8 @@ pub(super) static ROWS: &[GpuRow] = &[
         grid: "ceildiv(out_len, 2048)",
         ..KERNEL
     },
-    decode("attention.decode.two", DECODE_TWO, "#define HEADS 2\n#define BATCH 4\n"),
-    decode("attention.decode", DECODE, "#define HEADS 4\n#define BATCH 4\n"),
+    decode("attention.decode.two", &DECODE_TWO, "#define HEADS 2\n#define BATCH 4\n"),
+    decode("attention.decode", &DECODE, "#define HEADS 4\n#define BATCH 4\n"),
     flash("attention.flash64.bf16", &plain_inputs(BF16), &plain_outputs(BF16), false),
     flash("attention.flash64.f16", &plain_inputs(F16), &plain_outputs(F16), false),
     flash("attention.flash.bf16", &plain_inputs(BF16), &plain_outputs(BF16), true),

@@ -90,7 +90,7 @@ pub(super) static ROWS: &[GpuRow] = &[
             alias: &[(0, 0)],
             ..PLAIN
         },
-        source: include_str!("../../kernels/rotary.k"),
+        source: concat!(include_str!("../../kernels/rotary.h"), include_str!("../../kernels/rotary.k")),
         grid: "ceildiv(x_len, 512)",
         ..KERNEL
     },
@@ -126,7 +126,11 @@ pub(super) static ROWS: &[GpuRow] = &[
             alias: &[(0, 0), (1, 1), (2, 2)],
             ..PLAIN
         },
-        source: include_str!("../../kernels/rotary_write_kv.k"),
+        source: concat!(
+            include_str!("../../kernels/cache.h"),
+            include_str!("../../kernels/rotary.h"),
+            include_str!("../../kernels/rotary_write_kv.k")
+        ),
         grid: "ceildiv(q_rows + 2*k_rows, 8)",
         ..KERNEL
     },
