@@ -210,9 +210,10 @@ impl Sampler {
             if self.penalized[i] != self.calls {
                 self.penalized[i] = self.calls;
                 let l = &mut self.candidates[i].logit;
-                // A finite logit stays finite, so that no token becomes certain or impossible.
+                // A finite logit stays finite, so that no token becomes certain or impossible, and a zero the one zero that
+                // the order knows.
                 let new = if *l > 0.0 { *l / p } else { *l * p };
-                *l = if l.is_finite() { new.clamp(f32::MIN, f32::MAX) } else { *l };
+                *l = if l.is_finite() { new.clamp(f32::MIN, f32::MAX) + 0.0 } else { *l };
             }
         }
         Ok(())

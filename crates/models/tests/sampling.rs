@@ -41,6 +41,9 @@ fn greedy_takes_the_largest_and_the_lower_index() {
     assert_eq!(s.sample(&[0.0, 3.0, -1.0, 3.0], &[]), Ok(1));
     assert_eq!(s.sample(&[-0.0, 0.0], &[]), Ok(0));
     assert_eq!(s.sample(&[f32::NEG_INFINITY, f32::NEG_INFINITY, -9.0], &[]), Ok(2));
+    // So small that the penalty makes it a zero, which is as large as the other.
+    let mut penalized = Sampler::new(SamplingOptions::default().repetition_penalty(0.25, 8)).unwrap();
+    assert_eq!(penalized.sample(&[-1e-45, 0.0], &[0]), Ok(0));
     // Wherever the largest lies, once more behind it.
     for (n, at) in [(70_001, 70_000), (70_001, 33), (70_001, 69_983), (31, 30), (32, 31), (5000, 0)] {
         let mut logits: Vec<f32> = (0..n).map(|i| ((i * 37) % 1000) as f32 * -0.5 - 1.0).collect();

@@ -257,6 +257,8 @@ fn cases() -> Vec<Case> {
     for heads in [(1, 1), (7, 1), (16, 8), (3, 3)] {
         all.push(Step { heads, ..PLAIN }.case(format!("heads-{}-{}", heads.0, heads.1)));
     }
+    // Without queries keys and values are written all the same.
+    all.push(Step { heads: (0, 2), ..PLAIN }.case("heads-0-2"));
     all.push(Step { at: &[&[4], &[0]], ..PLAIN }.case("one-token"));
     all.push(Step { at: &[&[], &[]], ..PLAIN }.case("no-token"));
     all.push(Step { at: &[&[7, 0, 3, 2, 6], &[1, 0, 7, 4, 2]], ..PLAIN }.case("any-order"));
